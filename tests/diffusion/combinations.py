@@ -52,7 +52,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
 LEFT_OUT = {
     *("size", "width", "depth", "heads", "patch", "mlp_ratio", "channels", "attention", "layers", "head_dim"),
     *("norm_groups", "time_mean", "time_std", "p2_k", "latent_scale", "percentile", "low_noise", "candidates", "batch"),
-    *("guide",),
+    *("guide", "mean_flow"),
 }
 
 

@@ -149,7 +149,7 @@ def test_captions_that_are_cut_are_told(clone, monkeypatch, capsys, context):
     shards = {split: LatentShards.open_parts(["one"], split) for split in ("train", "val")}
     GeneratorData.open("caption", Path("data/none"), Path("data/shards"), shards, None, load_catalog(), 0, context)
     told = f"3 of 4 different captions have more than {context or 5} tokens "
-    assert capsys.readouterr().out == f"{told}(`train_generator.dit.model.context_length`) and are truncated.\n"
+    assert capsys.readouterr().out == f"{told}(`model.context_length` of the generator) and are truncated.\n"
 
 
 @pytest.mark.parametrize("condition", ["tokens", "caption"])

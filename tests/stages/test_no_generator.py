@@ -92,7 +92,7 @@ def test_nothing_is_sampled_by_hand(clone: Path, capsys: pytest.CaptureFixture[s
     for model in ("tokenizer", "clip"):
         shutil.copytree("models/generator", f"models/{model}")  # that there is one is asked first
     assert main([*words]) == 1
-    assert f"{REASON}: set it to dit or pretrained" in capsys.readouterr().err
+    assert f"{REASON}: choose one" in capsys.readouterr().err
     edit({}, "dit")
     assert main([*words]) == 1
     assert f"models/generator holds no generator, because {REASON}: set" in capsys.readouterr().err

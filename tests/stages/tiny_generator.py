@@ -20,6 +20,8 @@ from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.generators import sample_settings, settings
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.sampler import KeptBatches
+from darkroom.models.tokenizers.dvae.settings import DVAEConfig
+from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.settings import EncodeParams
 from darkroom.params import reference_stats as of_reference
@@ -34,18 +36,23 @@ VALUES = read_params(DIGITS)
 INCEPTION = VALUES["reference_stats"]["inception"]
 
 
-def write_clone(root: Path) -> Path:
-    """Write captioned images, every fifth without, embeddings, latents, and what scores; return the folder."""
+DISCRETE = DVAEConfig(8, 3, 16, 4, 1, 8, 0, "signed")
+
+
+def write_clone(root: Path, codes: bool = False) -> Path:
+    """Write captioned images, every fifth without, embeddings, latents or codes, and what scores; return the folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         write_data({"one": True})
         write_clip()
         embed({"one": True})
         torch.manual_seed(0)
-        KLAutoencoder(build(kl(), 3, 8)).save_pretrained(Path("models/tokenizer"))
+        kind, tokenizer = ("dvae", DiscreteVAE(DISCRETE)) if codes else ("kl", KLAutoencoder(build(kl(), 3, 8)))
+        tokenizer.save_pretrained(Path("models/tokenizer"))
         files = file_hashes(Path("models/tokenizer"))
-        write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 8, 8], files=files)
-        values = {"run": run().model_dump(), "encode_latents": {**VALUES["encode_latents"], "batch": 4}}
+        write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind=kind, image_shape=[3, 8, 8], files=files)
+        stored = {"batch": 4, "latents": "codes" if codes else "continuous"}
+        values = {"run": run().model_dump(), "encode_latents": {**VALUES["encode_latents"], **stored}}
         encode_latents.run(EncodeParams.model_validate(values), "one")
         judge, classes = Path("models/extractor"), load_catalog().classes
         judge.mkdir(parents=True)

@@ -281,14 +281,17 @@ def test_another_tokenizer_than_a_kl_autoencoder_has_no_pipeline(monkeypatch):
     export(Path("export"), "pt")
 
 
-def test_a_generator_of_another_kind_is_refused():
+def test_a_generator_of_another_kind_leaves_as_it_is_stored():
     written(small(3))
     folder = Path("models/generator")
     manifest = json.loads((folder / "manifest.json").read_text())
     facts = {name: value for name, value in manifest.items() if name not in ("kind", "format", "seal")}
     write_manifest(folder, "generator", **{**facts, "generator_kind": "masked"})
-    with pytest.raises(DarkroomError, match="the kind `masked`, but only a DiT"):
+    with pytest.raises(DarkroomError, match="the kind `masked`, which the format pt does not support"):
         export(Path("export"), "pt")
+    export(Path("export"), "safetensors")
+    for name in ("config.json", "model.safetensors"):
+        assert (Path("export") / name).read_bytes() == (folder / name).read_bytes()
 
 
 @pytest.mark.parametrize("out", ["models/generator/exported", "samples", "models/generator"])

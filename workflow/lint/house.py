@@ -19,14 +19,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 51_155,
-    "lines of code": 32_962,
-    "files": 390,
+    "lines of src": 52_700,
+    "lines of code": 33_950,
+    "files": 408,
     "lines of the longest file": 400,
     "import cycles": 0,
-    "keys of params.yaml": 640,
+    "keys of params.yaml": 706,
     "files of an optimizer step": 12,
-    "files of a sampler call": 9,
+    "files of a sampler call": 10,
 }
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _DATA = ("training/loader.py", "training/loop.py", "training/stage.py", "stages/", "data/", "models/generators/data.py")

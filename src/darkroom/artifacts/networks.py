@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ from darkroom.artifacts.manifest import ArtifactError
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+LATER = {"later": True}  # of a field that was added later: at its default it is not saved, so that bytes stay
 
 
 def write_network(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
@@ -52,7 +53,10 @@ class SavedNetwork(nn.Module):
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
         folder.mkdir(parents=True, exist_ok=True)
-        config = self.config if isinstance(self.config, Mapping) else asdict(self.config)
+        config = dict(self.config) if isinstance(self.config, Mapping) else asdict(self.config)
+        for field in () if isinstance(self.config, Mapping) else fields(self.config):
+            if "later" in field.metadata and config[field.name] == field.default:
+                del config[field.name]
         write_network(folder, config, self.saved.state_dict())
 
     @classmethod

@@ -8,10 +8,15 @@ from typing import Any
 
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.mean_flow import MeanFlow
 from darkroom.diffusion.settings import Diffusion
 from darkroom.diffusion.types import Objective
 
-OBJECTIVES: dict[str, Callable[[Diffusion, int], Objective]] = {"flow": Flow.of, "gaussian": Gaussian.of}
+OBJECTIVES: dict[str, Callable[[Diffusion, int], Objective]] = {
+    "flow": Flow.of,
+    "gaussian": Gaussian.of,
+    "mean_flow": MeanFlow.of,
+}
 
 
 def objective_of(settings: Diffusion, timesteps: int) -> Objective:

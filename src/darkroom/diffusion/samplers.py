@@ -12,6 +12,7 @@ from darkroom.device import to_device
 from darkroom.diffusion.bound import log_variance
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.mean_flow import MeanFlow
 from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
 from darkroom.diffusion.types import Denoise, Denoised, Objective
@@ -23,7 +24,7 @@ Generators = Sequence[torch.Generator]
 class Solver(NamedTuple):
     """A solver from noise to data.
 
-    times: of the calls of the denoiser, (K,), in the objective's units.
+    times: of the calls of the denoiser, (K,), in the objective's units; pairs of `MeanFlow`, (K, 2).
     step: returns the next x from the prediction of call i, i, and x.
     """
 
@@ -51,7 +52,7 @@ def follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
     """Return the result of a solver's steps from x, of its shape."""
     before = None
     for number, time in enumerate(to_device(path.times, x.device)):
-        denoised = denoise(x, time.expand(len(x)), before)
+        denoised = denoise(x, time.expand(len(x), *time.shape), before)
         x, before = path.step(denoised, number, x), denoised.x0
     return x
 
@@ -75,8 +76,10 @@ def times_of(objective: Any, steps: int, last: float = 0.0) -> Tensor:
 
 
 def euler(objective: Objective, settings: Sampling, generators: Generators | None) -> Solver:
-    """Return Euler's method on equal steps."""
-    return euler_along(times_of(objective, settings.count))
+    """Return Euler's method on equal steps; the average velocity of `MeanFlow` is exact in each."""
+    times = times_of(objective, settings.count)
+    path = euler_along(times)
+    return path._replace(times=objective.spans(times)) if isinstance(objective, MeanFlow) else path
 
 
 def heun(objective: Objective, settings: Sampling, generators: Generators | None) -> Solver:

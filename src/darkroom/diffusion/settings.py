@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, StringConstraints
 
 from darkroom.params.fits import refuse, require_dropout
-from darkroom.params.section import Positive, Section, Weight
+from darkroom.params.section import Fraction, Positive, Section, Weight
 
 ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
 Target = Literal["eps", "x0", "v"]
@@ -28,6 +28,7 @@ Timesteps = Annotated[int, Field(ge=2)]
 SOLVERS: dict[str, tuple[str, ...]] = {
     "flow": ("euler", "heun", "euler_maruyama", "dpm"),
     "gaussian": ("ddim", "ddpm", "dpm"),
+    "mean_flow": ("euler",),
 }
 
 if TYPE_CHECKING:
@@ -39,25 +40,48 @@ else:
 _PREDICTION: dict[str, set[str]] = {
     "flow": {"path", "flow_target", "time_shift", "time_units"},
     "gaussian": {"schedule", "timesteps", "target", "variance", "variance_range"},
+    "mean_flow": set(),
 }
 
 # The other keys of one objective alone; with those above, a table `Section.READ_WITH`.
 _FURTHER = {
-    "flow": {"flow_weight", "time", "time_mean", "time_std"},
+    "flow": {"flow_weight"},
     "gaussian": {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
 }
-READ_WITH_OBJECTIVE = {
+READ_WITH_OBJECTIVE: dict[str, tuple[Any, ...]] = {
     name: ("objective", objective)
     for objective in _FURTHER
     for name in sorted(_PREDICTION[objective] | _FURTHER[objective])
+} | {
+    **dict.fromkeys(("time", "time_mean", "time_std"), ("objective", "flow", "mean_flow")),
+    "mean_flow": ("objective", "mean_flow"),
 }
 
 
+class MeanFlowLoss(Section):
+    """The pairs of times, the guidance in the target, and the weight of MeanFlow's loss."""
+
+    fraction: Probability = 0.75
+    """Fraction of images with two different times; the others train the velocity."""
+    guidance: Weight = 1.0
+    """Scale of guidance in the training target, so that sampling needs no second call; 1: none."""
+    mix: Fraction = 0.0
+    """Weight of the network's own conditional prediction in the guided target."""
+    power: Probability = 0.75
+    """p of the weight 1 / (e + 0.001)^p of a squared error e; 0: none."""
+
+
 class Diffusion(Section):
-    """The prediction target of a network, the noise, and the weights of the losses."""
+    """The prediction target of a network, the noise, and the weights of the losses.
+
+    TWO_TIMES: whether the network can embed a second time, which `mean_flow` needs.
+    """
+
+    TWO_TIMES: ClassVar[bool] = False
 
     objective: ObjectiveName
-    """flow: flow matching and stochastic interpolants; gaussian: Gaussian diffusion in a number of timesteps."""
+    """flow: flow matching and stochastic interpolants; gaussian: Gaussian diffusion in a number of timesteps;
+    mean_flow (only the generator dit): the average velocity between two times, for sampling in one or a few calls."""
     path: PathName = "linear"
     """flow: path from data to noise: linear, gvp (an arc, cos and sin) or vp (DDPM's, in continuous time)."""
     flow_target: FlowTarget = "velocity"
@@ -65,11 +89,11 @@ class Diffusion(Section):
     flow_weight: FlowWeight = "none"
     """flow: weight of the loss: none, the velocity's (SiT), the same with t clamped (JiT, of x0), or likelihood."""
     time: Literal["logit_normal", "uniform"] = "logit_normal"
-    """flow: distribution of the time in training."""
+    """flow, mean_flow: distribution of the time in training."""
     time_mean: float = 0.0
-    """flow, logit_normal: mean of the normal variable under the logistic function."""
+    """flow, mean_flow, logit_normal: mean of the normal variable under the logistic function."""
     time_std: Annotated[float, Field(gt=0)] = 1.0
-    """flow, logit_normal: its standard deviation."""
+    """flow, mean_flow, logit_normal: its standard deviation."""
     time_shift: Annotated[float, Field(gt=0)] = 1.0
     """flow: s of t -> s t / (1 + (s - 1) t), in training and sampling; above 1 more noise, for larger images."""
     time_units: Literal["thousand", "sit"] = "thousand"
@@ -94,6 +118,8 @@ class Diffusion(Section):
     """gaussian: the largest weight of a timestep in terms of x0 (Min-SNR), 5 in the paper; null: none."""
 
     def _misfits(self) -> Iterator[str]:
+        if self.objective == "mean_flow" and not self.TWO_TIMES:
+            yield "objective is mean_flow, but only the generator dit embeds two times: set it to flow or gaussian"
         if self.flow_weight in ("velocity", "likelihood") and self.flow_target == "x0":
             yield (
                 f"flow_weight {self.flow_weight} is unbounded with flow_target x0: set flow_weight to velocity_clamped"
@@ -122,7 +148,7 @@ class Sampling(Section):
     """How a network is sampled."""
 
     solver: Solver
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm or dpm."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm or dpm; mean_flow: euler."""
     steps: Steps
     """Steps of the solver; ddpm, ddim: also OpenAI's ddim50, or counts by section such as 10,15,20."""
     spacing: Spacing = "trailing"
@@ -205,7 +231,13 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
     if sampling.guidance_variance and not diffusion.learns_variance:
         remedy = "only a learned variance can be guided, so set the former to false"
         return Misfit("guidance_variance", True, "variance", diffusion.variance, remedy)
-    if diffusion.objective == "flow" and sampling.spaced:
+    if diffusion.objective == "mean_flow" and sampling.guidance != 1:
+        remedy = "guidance is part of this training (`mean_flow.guidance`), so set the former to 1.0"
+        return Misfit("guidance", sampling.guidance, "objective", diffusion.objective, remedy)
+    if diffusion.objective == "mean_flow" and (scale := getattr(sampling, "classifier_scale", 0.0)):
+        remedy = "an average velocity has no score that a classifier could guide, so set the former to 0.0"
+        return Misfit("classifier_scale", scale, "objective", "mean_flow", remedy)
+    if diffusion.objective != "gaussian" and sampling.spaced:
         remedy = "a flow has no timesteps, so remove the former"
         return Misfit("spacing", sampling.spacing, "objective", diffusion.objective, remedy)
     if diffusion.objective == "gaussian":

@@ -235,16 +235,23 @@ CODES = (
     ),
 )
 
-# The variational bound of stored latents under a generator, not of generated images.
+# The likelihood of stored latents under a generator, or a bound of it, not of generated images.
 _bits = partial(Score, group="bits per dim", error="as bits_per_dim_se", paired=True)
 BITS = (
     _bits(
         "bits_per_dim",
-        "Upper bound on a lossless code of latents under the generator, in bits a number of 256 levels. Lower is "
-        "better; compare at the same latents.",
-        formula="bits_prior + bits_steps + bits_decoder, over all timesteps, Ho et al. 2020, equation 5",
+        "Upper bound on a lossless code of latents under the generator, in bits a number of 256 levels; for codes, the "
+        "exact bits of an image's codes over its pixels and channels. Lower is better; compare at the same latents.",
+        formula="bits_prior + bits_steps + bits_decoder, over all timesteps, Ho et al. 2020, equation 5; for codes "
+        "-sum log2 p(c_t | c_<t) / (C H W)",
         error="standard deviation over latents / sqrt(their number)",
         title="bits per dim",
+    ),
+    _bits(
+        "bits_per_code",
+        "Bits of a code given those before it. Lower is better; compare at the same codes.",
+        formula="-mean over t of log2 p(c_t | c_<t, y)",
+        title="bits per code",
     ),
     _bits(
         "bits_prior",

@@ -60,6 +60,18 @@ GENERATORS = Kinds(
             "sampler": "dit.sample:DiTSampler",
             "sampling": "dit.settings:DiTGenerated",
         },
+        "autoregressive": {
+            "settings": "autoregressive.settings:Autoregressive",
+            "recipe": "autoregressive.recipe:AutoregressiveRecipe",
+            "sampler": "autoregressive.sample:AutoregressiveSampler",
+            "sampling": "autoregressive.settings:AutoregressiveSampling",
+        },
+        "masked": {
+            "settings": "masked.settings:Masked",
+            "recipe": "masked.recipe:MaskedRecipe",
+            "sampler": "masked.sample:MaskedSampler",
+            "sampling": "masked.settings:MaskedSampling",
+        },
         "pretrained": {
             "settings": "pretrained.settings:Pretrained",
             "sampler": "dit.sample:DiTSampler",

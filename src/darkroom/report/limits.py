@@ -82,7 +82,7 @@ def limit(
     if val > _GAP * train > 0:
         gap = f"the loss of validation images is {val:.3g}, of training images {train:.3g}"
         return Limit("data", f"Too few images: {text}; {gap}. Add images.")
-    wider = "Raise `train_generator.dit.model.width` and `.depth`: its time grows with width² × depth"
+    wider = "Raise `width` and `depth` of its `model`: its time grows with width² × depth"
     return Limit("size", f"The size of the generator: {text}. {wider}.")
 
 
@@ -109,7 +109,7 @@ def _guidance(scores: Scores, card: Mapping[str, Any]) -> str:
         for name, run, unseen in ((quality[0], scores[quality[0]], real[quality[0]]), low)
     )
     text = f"Guidance {scale:g} makes images realistic ({good}) but less varied ({few_text})."
-    return f"{text} Lower `sample_generator.dit.guidance`: only sampling and scoring will run again."
+    return f"{text} Lower `guidance` in `sample_generator`: only sampling and scoring will run again."
 
 
 def read_trainings() -> dict[str, Training]:

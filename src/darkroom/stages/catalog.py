@@ -32,7 +32,7 @@ def run(params: CatalogParams) -> None:
 def _require_captions(manifest: Mapping[str, Any]) -> None:
     if not manifest["captions"]["train"]:
         raise DarkroomError(
-            "`train_generator.dit.model.condition` is caption, but no image of the train split has one. Add captions "
+            "The generator's `model.condition` is caption, but no image of the train split has one. Add captions "
             "(`parts` and the source's section in params.yaml), or set the condition to class or none and "
             f"`train_generator.captions` to {NO_FILE}."
         )

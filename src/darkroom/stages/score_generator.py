@@ -48,7 +48,7 @@ def run(params: ScoreParams) -> None:
         lines.extend(terms)
         note = (
             f"bits_per_dim: {count} latents of the {bits.split} split, noise of seed {bits.seed}, averaged weights, "
-            "each under its class, without guidance"
+            "each under its class, if any, without guidance"
         )
         return Measurement(scores, notes=[note])
 

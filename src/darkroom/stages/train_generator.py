@@ -66,6 +66,7 @@ def _open(params: Params, device: torch.device) -> Job:
         catalog,
         training.seed,
         settings.chosen.context_length,
+        settings.chosen.codes,
     )
     recipe: GeneratorRecipe = GENERATORS.load("recipe", settings.kind).build(
         settings.chosen,

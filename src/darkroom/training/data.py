@@ -205,7 +205,11 @@ class StoredLatents:
     They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16 as stored, and are widened on the
     device, where z is sampled; or `codes` int32 (N, H, W), see `with_means`. If `mirror` allows it, half of the rows
     whose mirror image was also encoded return its latents in training. `seed` is the training's.
+
+    keeps_codes: whether batches have codes, not their vectors.
     """
+
+    keeps_codes = False
 
     def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True) -> None:
         self.shards, self.seed = shards, seed
@@ -221,8 +225,8 @@ class StoredLatents:
 
     @property
     def codebook(self) -> NDArray[np.float32] | None:
-        """The vectors of the codes, (K, C); None: the latents are not codes."""
-        return self.shards.codebook
+        """The vectors that replace codes in batches, (K, C); None: the latents are not codes, or stay codes."""
+        return None if self.keeps_codes else self.shards.codebook
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows, which identify the images in messages."""

@@ -13,7 +13,7 @@ from darkroom.models.clip.network import tokens_of
 from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.captions import Captions, cut, read
 from darkroom.models.generators.conditions import START, UNKNOWN, Captioned
-from darkroom.models.generators.dit.embeddings import CaptionEmbedding
+from darkroom.models.generators.embeddings import CaptionEmbedding
 
 END = START + 1
 LENGTH = 6

@@ -9,12 +9,12 @@ import torch
 
 from darkroom.diffusion.flow import Flow
 from darkroom.models.generators.dit.config import DiTConfig
-from darkroom.models.generators.dit.embeddings import rotary, sincos_positions, turned
 from darkroom.models.generators.dit.network import DiT, TimeEmbedding
 from darkroom.models.generators.dit.recipe import config_of
 from darkroom.models.generators.dit.sample import dit_denoiser
 from darkroom.models.generators.dit.settings import DiT as Settings
 from darkroom.models.generators.dit.settings import Model
+from darkroom.models.generators.embeddings import rotary, sincos_positions, turned
 
 SMALL = DiTConfig(channels=4, size=8, classes=10, width=32, depth=2, heads=2, patch=2)
 

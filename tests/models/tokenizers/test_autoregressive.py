@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.models.tokenizers.vq_ar.generate import generate, gumbel, min_p_filter, sample_codes
+from darkroom.models.sampled_codes import gumbel, min_p_filter
+from darkroom.models.tokenizers.vq_ar.generate import generate, sample_codes
 from models.tokenizers.making_vq_ar import network
 
 CPU = torch.device("cpu")
@@ -43,7 +44,7 @@ def test_min_p_is_the_definition_in_float64():
 def test_the_draws_follow_the_softmax_of_what_is_left():
     """100,000 draws of one code: shares within five standard errors of softmax(l / temperature) over the kept codes."""
     logits = torch.tensor([2.0, 1.0, 0.5, -3.0], dtype=torch.float64)
-    noise = torch.from_numpy(gumbel(0, range(100_000), 2, 5, 4))
+    noise = torch.from_numpy(gumbel(0, "test", range(100_000), 2, 5, 4))
     drawn = (min_p_filter(logits, 0.1) / 1.5 + noise).argmax(-1)
     expected = (torch.where(logits > -3, logits, -torch.inf) / 1.5).softmax(-1)
     found = torch.bincount(drawn, minlength=4).double() / 100_000
@@ -108,6 +109,6 @@ def test_an_image_follows_from_seed_and_number_alone():
 
 
 def test_noise_differs_by_image_and_token():
-    assert np.array_equal(gumbel(0, [5, 9], 3, 16, 7)[1], gumbel(0, [9], 3, 16, 7)[0])
-    found = {gumbel(0, [number], token, 16, 7).tobytes() for number in range(4) for token in range(16)}
+    assert np.array_equal(gumbel(0, "test", [5, 9], 3, 16, 7)[1], gumbel(0, "test", [9], 3, 16, 7)[0])
+    found = {gumbel(0, "test", [number], token, 16, 7).tobytes() for number in range(4) for token in range(16)}
     assert len(found) == 64

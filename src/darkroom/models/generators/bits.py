@@ -1,6 +1,7 @@
-"""Bits per dim of a split's latents under a generator, with the terms of the bound at each timestep."""
+"""Bits of a split's latents under a generator: of codes exactly; else a bound, with its terms at each timestep."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,19 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash
 from darkroom.artifacts.models import generator_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
+from darkroom.data.images import ImageSpec
 from darkroom.data.latents import LatentShards
 from darkroom.diffusion.bound import Bits
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import mean_and_error
+from darkroom.models.generators.conditions import condition_of
 from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.models.kinds import GENERATORS
 from darkroom.rng import normal
 from darkroom.terminal.terminal import with_progress
-from darkroom.training.data import with_means
+from darkroom.training.data import StoredLatents, with_means
 
 
 def measure_bits(
@@ -30,9 +33,9 @@ def measure_bits(
 ) -> tuple[dict[str, float], list[str], int]:
     """Return `bits_per_dim` with its terms and errors over latents, the rows of their table, and the number of latents.
 
-    Uses the averaged weights, and the class of each latent, without guidance or a threshold of x0: neither is part of
-    the model whose likelihood is bounded. Noise follows from (seed, row, timestep). `fits` has checked that the
-    generator follows a Gaussian diffusion and has classes.
+    Uses the averaged weights, and the class of each latent, if any, without guidance or a threshold of x0: neither is
+    part of the model whose likelihood is measured. Noise follows from (seed, row, timestep). `fits` has checked that
+    the generator has a likelihood or a bound, and no other condition.
 
     Args:
         settings: generator, split, number of images.
@@ -59,14 +62,30 @@ def measure_bits(
     rows = drawn(len(latents), settings.images)
     if not rows:
         raise DarkroomError(f"`score_generator.bits.split` is {settings.split}, which has no images: choose another.")
-    data = LabelledLatents(latents, catalog)
+    classes = manifest.get("condition", "class") == "class"
+    data = LabelledLatents(latents, catalog) if classes else StoredLatents(latents)
     groups = (rows[at : at + settings.batch] for at in range(0, len(rows), settings.batch))
-    bits = list(_of_groups(settings, sampler, data, with_progress(groups, len(rows), "bits"), device))
+    shown = with_progress(groups, len(rows), "bits")
+    if hasattr(sampler, "code_bits"):
+        return _of_codes(sampler, data, shown, ImageSpec.of(manifest).shape, device), [], len(rows)
+    bits = list(_of_groups(settings, sampler, data, shown, device))
     return _scores(bits), _table(bits, sampler.objective), len(rows)
 
 
+def _of_codes(
+    sampler: Any, data: StoredLatents, groups: Iterable[list[int]], image: Sequence[int], device: torch.device
+) -> dict[str, float]:
+    """Return the bits of codes, each code's and those of an image divided by its numbers C H W, with their errors."""
+    per_code = list[float]()
+    for rows in groups:
+        stored = {name: torch.as_tensor(value, device=device) for name, value in data.__getitems__(rows).items()}
+        per_code += sampler.code_bits(stored["codes"], condition_of(stored)).tolist()
+    per_dim = [bits * sampler.model.config.tokens / math.prod(image) for bits in per_code]
+    return mean_and_error("bits_per_code", per_code) | mean_and_error("bits_per_dim", per_dim)
+
+
 def _of_groups(
-    settings: BitsSettings, sampler: Any, data: LabelledLatents, groups: Iterator[list[int]], device: torch.device
+    settings: BitsSettings, sampler: Any, data: StoredLatents, groups: Iterable[list[int]], device: torch.device
 ) -> Iterator[Bits]:
     for rows in groups:
         stored = with_means(data.__getitems__(rows), data.codebook)

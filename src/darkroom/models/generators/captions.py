@@ -52,7 +52,7 @@ class Captions:
         if length is None:
             if not texts:
                 raise DarkroomError(
-                    f"none of the {len(images):,} images has a caption, but `train_generator.dit.model.condition` is "
+                    f"none of the {len(images):,} images has a caption, but the generator's `model.condition` is "
                     "caption: add captions to the source (`parts` and the source's section in params.yaml)."
                 )
             lengths = 1 + tokens.argmax(axis=1)[numbers[numbers < len(texts)]]

@@ -14,9 +14,9 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.evaluators.extractor import class_scores
 from darkroom.models.generators.data import by_time, drawn_latents
 from darkroom.models.generators.dit.config import DiTConfig
-from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import Block, TimeEmbedding
 from darkroom.models.generators.dit.settings import DiTDiffusion
+from darkroom.models.generators.embeddings import sincos_positions
 from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 

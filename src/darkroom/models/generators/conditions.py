@@ -221,6 +221,16 @@ def nulled(condition: Condition, null_label: int, where: Tensor | None = None) -
     return null if where is None else torch.where(where, null, condition)
 
 
+def with_null(condition: Condition, null_label: int) -> Condition:
+    """Return a condition of 2 N images, the second half of them with the null."""
+    if condition is None:
+        return None
+    if isinstance(condition, Embedded | Captioned):
+        keep = torch.cat([condition.keep, torch.zeros_like(condition.keep)])
+        return replace(condition.mapped(lambda each: torch.cat([each, each])), keep=keep)
+    return torch.cat([condition, torch.full_like(condition, null_label)])
+
+
 def rows_of(condition: Condition, rows: Tensor) -> Condition:
     """Return the condition of some images, by their rows, int64 (N,)."""
     if isinstance(condition, Embedded | Captioned):
@@ -275,7 +285,7 @@ def asked_stored(
     rows = np.array([row for row, each in enumerate(captions) if condition == "image" or each is not None], np.int64)
     if not len(rows):
         raise DarkroomError(
-            f"none of the {len(captions):,} images has a caption, but `train_generator.dit.model.condition` is "
+            f"none of the {len(captions):,} images has a caption, but the generator's `model.condition` is "
             f"{condition}: add captions to the source (`parts` and the source's section in params.yaml)."
         )
     rows = rows[drawn(len(rows))]

@@ -105,6 +105,7 @@ class GeneratorData:
         catalog: Catalog,
         seed: int,
         context: int | None = None,
+        codes: bool = False,
     ) -> "GeneratorData":
         """Return the latents of a condition.
 
@@ -117,6 +118,7 @@ class GeneratorData:
             catalog: the classes.
             seed: of the training.
             context: tokens of a caption; None: enough for nearly all.
+            codes: whether the generator reads codes as such, not their vectors.
         """
         stored, known, conditions = None, None, NOTHING
         rows: Mapping[str, StoredLatents]
@@ -136,6 +138,8 @@ class GeneratorData:
         else:
             rows = {name: LabelledLatents(each, catalog, seed) for name, each in shards.items()}
             conditions = asked_classes(balanced(len(catalog.classes)))
+        for each in rows.values():
+            each.keeps_codes = codes
         return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, conditions, stored, known)
 
     @property
@@ -169,7 +173,7 @@ def _captioned(
     if known.longer:
         print(
             f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than {length} tokens "
-            "(`train_generator.dit.model.context_length`) and are truncated."
+            "(`model.context_length` of the generator) and are truncated."
         )
     val = Captions.of(images["val"], length)
     rows = {"train": CaptionedLatents(shards["train"], known), "val": CaptionedLatents(shards["val"], val)}

@@ -9,8 +9,8 @@ from darkroom.diffusion.settings import Diffusion, require_sampling
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import READ
-from darkroom.models.kinds import GENERATORS
-from darkroom.params.fits import refuse, refuse_both, require_stored
+from darkroom.models.kinds import GENERATORS, TOKENIZERS
+from darkroom.params.fits import refuse, refuse_both, require_dropout, require_stored
 from darkroom.params.section import NO_FILE, PARAMS
 
 
@@ -29,23 +29,26 @@ def fits(params: Any) -> None:
         refuse_both(params, "train_distilled.kind", "train_generator.kind", remedy)
     if not section.generates:
         _require_weights(params)
-        _require_plain(
-            params, _USES, "train_generator.kind", "so it has no effect", ", or the latter to dit or pretrained"
-        )
+        _require_plain(params, _USES, "train_generator.kind", "so it has no effect", ", or choose a generator")
         return
     _require_weights(params)
+    _require_codes(params)
     _require_condition(params)
     _require_bits(params)
+    sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}"
+    alone = getattr(sampling, "guide", NO_FILE) == NO_FILE
+    if alone and section.chosen.condition == "none" and getattr(sampling, "guidance", 1) != 1:
+        keys = f"sample_generator.{kind}.guidance", f"{source}.model.condition"
+        refuse_both(params, *keys, "so there is no unconditional prediction for guidance: set the former to 1.0")
+    if section.chosen.codes:
+        key = f"{source}.{section.chosen.dropout_key}"
+        require_dropout(f"sample_generator.{kind}.guidance", sampling.guidance, key, section.chosen.label_dropout)
+    _require_one_process(params)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
-        sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}"
         source += ".diffusion" if "diffusion" in type(section.chosen).model_fields else ""
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
-        alone = getattr(sampling, "guide", NO_FILE) == NO_FILE
         dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if alone else {}
         _require_guides(f"sample_generator.{kind}", sampling, params)
-        if alone and section.chosen.condition == "none" and sampling.guidance != 1:
-            keys = f"sample_generator.{kind}.guidance", f"train_generator.{kind}.model.condition"
-            refuse_both(params, *keys, "so there is no unconditional prediction for guidance: set the former to 1.0")
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
     if params.train_distilled.kind != "none":
         _require_distillable(params)
@@ -93,6 +96,26 @@ def _require_distillable(params: Any) -> None:
     _require_plain(params, _CHOSEN, this, "and only the averaged weights of the end can be distilled")
 
 
+def _require_one_process(params: Any) -> None:
+    """Check that MeanFlow has one process: its forward derivative passes by the hooks that add gradients up."""
+    section, other = params.train_generator, "train_generator.dit.diffusion.objective"
+    if section.kind == "dit" and section.dit.diffusion.objective == "mean_flow" and section.training.processes > 1:
+        refuse_both(params, "train_generator.training.processes", other, "which needs one process: set the former to 1")
+
+
+def _require_codes(params: Any) -> None:
+    """Check that latents are codes where the generator needs them."""
+    this, tokenizer = "train_generator.kind", params.train_tokenizer
+    if not params.train_generator.chosen.codes or params.encode_latents.latents == "codes":
+        return
+    if tokenizer.chosen.discrete:
+        remedy = "but this generator needs discrete latents: set the latter to codes"
+        refuse_both(params, this, "encode_latents.latents", remedy)
+    names = [name for name in TOKENIZERS if TOKENIZERS.load("settings", name).discrete]
+    remedy = f"but this generator needs discrete latents: set the latter to {' or '.join(names)}"
+    refuse_both(params, this, "train_tokenizer.kind", remedy)
+
+
 def _require_condition(params: Any) -> None:
     """Check that the conditions of the images are stored, and that no other conditions are set."""
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
@@ -114,18 +137,20 @@ def _require_condition(params: Any) -> None:
 
 
 def _require_bits(params: Any) -> None:
-    """Check that bits per dim are only requested from a generator with a bound."""
+    """Check that bits per dim are only requested from a generator with a likelihood or a bound."""
     section, key, model = params.train_generator, "score_generator.bits.generator", params.train_generator.kind
     if not params.score_generator.bits.enabled:
         return
-    diffusion = getattr(section.chosen, "diffusion", None)
-    if getattr(diffusion, "objective", None) != "gaussian":
+    diffusion, exact = getattr(section.chosen, "diffusion", None), section.chosen.likelihood
+    if section.chosen.codes and not exact:
+        refuse_both(params, key, "train_generator.kind", f"which has no likelihood: set the former to {NO_FILE}")
+    if not exact and getattr(diffusion, "objective", None) != "gaussian":
         refuse(
             f"`{key}` is {params.score_generator.bits.generator}, but `train_generator.{model}.diffusion.objective` is "
             f"not gaussian, which the bound needs: set the latter to gaussian, or `{key}` and `.latents` to "
             f"{NO_FILE}."
         )
-    if section.chosen.condition != "class":
+    if section.chosen.condition not in ("class", *["none"] * exact):
         remedy = "and bits per dim are measured under the class of each image: set the former and `.latents` to "
         refuse_both(params, key, f"train_generator.{model}.model.condition", f"{remedy}{NO_FILE}")
 

@@ -1,9 +1,12 @@
 """The shared part of the sections of all kinds of generators, and the sections of `none`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from darkroom.params import kinds
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Section
 
 # For each condition of CLIP, the kinds of stored embeddings that are read; the first is pooled.
 READ = {"image": ("image",), "text": ("text",), "tokens": ("text", "encoding")}
@@ -11,8 +14,57 @@ TEXTS = ("text", "tokens", "caption")  # the conditions that are texts
 OF_ROWS = tuple({**READ, **dict.fromkeys(TEXTS)})  # the conditions that are read from rows of a split
 
 
+class Transformer(Section):
+    """The size of a transformer, and its condition.
+
+    SIZES: depth, width and heads by the value of `size`.
+    """
+
+    SIZES: ClassVar[Mapping[Any, tuple[int, int, int]]]
+
+    size: str | None = None
+    width: Positive | None = None
+    """Length of a token; null: that of the size."""
+    depth: Positive | None = None
+    """Transformer blocks; null: those of the size."""
+    heads: Positive | None = None
+    """Attention heads; width / heads is their size; null: those of the size."""
+    mlp_ratio: Annotated[float, Field(gt=0)] = 4.0
+    """Width of the hidden layer of a block, in widths."""
+    dropout: Fraction = 0.0
+    """Fraction of a block's outputs that is zero while training."""
+    condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"
+    """class; none; CLIP's embedding: image, text, or tokens (text too); caption: embedded by the transformer."""
+    context_length: Annotated[int, Field(ge=3, le=77)] | None = None
+    """condition caption: tokens of a caption with start and end, longer ones are cut; null: enough for 99 %."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Depth, width and heads."""
+        named = zip(("depth", "width", "heads"), self.SIZES[self.size], strict=True)
+        return {name: getattr(self, name) or of_size for name, of_size in named}
+
+    READ_WITH: ClassVar = {"context_length": ("condition", "caption")}
+
+    def _misfits(self) -> Iterator[str]:
+        width, heads = self.shape["width"], self.shape["heads"]
+        if self.size is not None and None not in (self.width, self.depth, self.heads):
+            yield f"size is {self.size}, but has no effect with width, depth and heads: remove it, or leave these empty"
+        if width % heads:
+            yield f"heads ({heads}) must divide width ({width})"
+
+
 class Kind(kinds.Kind):
-    """A kind of generator."""
+    """A kind of generator.
+
+    codes: whether it needs discrete latents.
+    likelihood: whether it has an exact likelihood.
+    dropout_key: the key of `label_dropout`, for messages.
+    """
+
+    codes: ClassVar[bool] = False
+    likelihood: ClassVar[bool] = False
+    dropout_key: ClassVar[str] = "diffusion.label_dropout"
 
     @property
     def condition(self) -> str:

@@ -12,10 +12,10 @@ from darkroom.params.section import NO_FILE, Positive, Section, Seed
 
 
 class BitsSettings(Section):
-    """Bits per dim of latents under the generator, an upper bound, if both folders are set."""
+    """Bits of latents under the generator, of codes exact, else an upper bound, if both folders are set."""
 
     generator: str = NO_FILE
-    """models/generator, of Gaussian diffusion: also score bits per dim; data/none: no bits per dim."""
+    """models/generator, autoregressive or of Gaussian diffusion: also score bits per dim; data/none: no."""
     latents: str = NO_FILE
     """data/latents; data/none: no bits per dim."""
     split: Literal["train", "val", "test"] = "test"
@@ -75,7 +75,7 @@ class ScoreDiffusion(ScoreGenerator):
     vgg16: str = NO_FILE
     """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
     bits: BitsSettings = BitsSettings.model_construct()
-    """Bits per dim of stored latents, an upper bound."""
+    """Bits of stored latents: of codes exact, else an upper bound per dim."""
 
 
 class Networks(Section):

@@ -60,7 +60,7 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
                 yield f"{name} is {value}, but {where}, which reads none: set the former to {NO_FILE}"
         guidance = getattr(getattr(self.chosen, "sampling", None), "guidance", 1)
         if self.evaluate.every and guidance != 1 and not self.chosen.label_dropout:
-            other = "model.condition is none" if condition == "none" else "diffusion.label_dropout is 0"
+            other = "model.condition is none" if condition == "none" else f"{self.chosen.dropout_key} is 0"
             yield f"{self.kind}.sampling.guidance is {guidance}, but {self.kind}.{other}: set the former to 1.0"
         if not trained and self.training.processes > 1:
             yield f"kind is {self.kind}, which is not trained: set `train_generator.training.processes` to 1"

@@ -1,6 +1,7 @@
 """`darkroom export`: write models/generator or models/tokenizer in a format of other programs."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.models import generator_manifest
+from darkroom.artifacts.networks import CONFIG, WEIGHTS
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import switch_of
@@ -30,16 +32,31 @@ def export(out: Path, form: str, weights: str = "ema") -> str:
     `weights`: `ema`, or `raw`, those of the last optimizer step.
 
     Raises:
-        DarkroomError: the model is not a DiT, it has no raw weights, the folder exists, or the format does not support
-            the network; the message names the key.
+        DarkroomError: it has no raw weights, the folder exists, or the format does not support the network; the message
+            names the key.
     """
     _require_new(out)
     manifest = generator_manifest(MODEL)
-    if (kind := manifest["generator_kind"]) not in _KINDS:
-        raise DarkroomError(f"{MODEL} has the kind `{kind}`, but only a DiT can be exported.")
+    kind = manifest["generator_kind"]
+    if kind not in _KINDS and form != "safetensors":
+        raise DarkroomError(
+            f"{MODEL} has the kind `{kind}`, which the format {form} does not support: use --format safetensors."
+        )
     if weights == "raw" and not (MODEL / "raw").is_dir():
         raise DarkroomError(f"{MODEL} was not trained here, so it has no raw weights: use --weights ema.")
-    model = DiT.from_pretrained(MODEL if weights == "ema" else MODEL / "raw")
+    source = MODEL if weights == "ema" else MODEL / "raw"
+    if kind not in _KINDS:
+        with atomic_folder(out) as folder:
+            for name in (CONFIG, WEIGHTS):
+                shutil.copyfile(source / name, folder / name)
+            _write_facts(folder, manifest)
+        return _written(out, form)
+    model = DiT.from_pretrained(source)
+    if form != "safetensors" and model.config.two_times:
+        raise DarkroomError(
+            f"`train_generator.dit.diffusion.objective` is mean_flow, which the format {form} does not support: use "
+            "--format safetensors."
+        )
     if form != "safetensors" and (switch := switch_of(model.config)):
         name, value = switch
         raise DarkroomError(

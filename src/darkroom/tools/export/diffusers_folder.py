@@ -15,9 +15,9 @@ from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.objectives import stored_objective
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import to_diffusers
+from darkroom.models.generators.embeddings import sincos_positions
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
 from darkroom.models.tokenizers.kl.settings import PATCH
 

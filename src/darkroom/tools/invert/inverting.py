@@ -20,6 +20,7 @@ from darkroom.device import set_up_device
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.inversion import REVERSIBLE, encode, require_reversible
+from darkroom.diffusion.mean_flow import MeanFlow
 from darkroom.diffusion.objectives import stored_diffusion
 from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
@@ -75,8 +76,9 @@ def inverted(
     """
     device = set_up_device(sections.common.threads, run.device)
     sampler, _ = open_generator(MODEL, manifest, sections, sections.common, device)
-    if not isinstance(sampler, DiTSampler):
-        raise DarkroomError(f"{MODEL} has the kind {manifest['generator_kind']}, which does not map noise to images.")
+    if not isinstance(sampler, DiTSampler) or isinstance(sampler.objective, MeanFlow):
+        named = manifest.get("objective") if isinstance(sampler, DiTSampler) else manifest["generator_kind"]
+        raise DarkroomError(f"{MODEL} is of the kind {named}, which cannot be inverted.")
     sampling = _solver(request, getattr(sections, manifest["generator_kind"]), sampler, manifest)
     if request.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(request.weights)))

@@ -20,6 +20,7 @@ from darkroom.params.run import Run
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import read_yaml
 from darkroom.tools.editing import leaves
+from darkroom.tools.sample.hole import Hole
 from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
@@ -38,11 +39,21 @@ class Overrides(NamedTuple):
     guidance: float | None = None
     solver: str | None = None
     weights: str | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+
+    @property
+    def of_kind(self) -> dict[str, Any]:
+        """The overrides of the section of the generator's kind."""
+        steps = int(self.steps) if self.steps is not None and self.steps.isdigit() else self.steps
+        values = {"steps": steps, "guidance": self.guidance, "solver": self.solver}
+        values |= {"temperature": self.temperature, "top_k": self.top_k}
+        return {key: value for key, value in values.items() if value is not None}
 
     @property
     def whole(self) -> bool:
         """Whether an override sets the sampling of the generator, which a distilled model does not use."""
-        return any(each is not None for each in (self.steps, self.guidance, self.solver, self.weights))
+        return bool(self.of_kind) or self.weights is not None
 
 
 class Settings(NamedTuple):
@@ -70,20 +81,17 @@ def settings_of(overrides: Overrides) -> Settings:
         values = copy.deepcopy(read_yaml(PARAMS))
     kind = str((values.get("train_generator") or {}).get("kind"))
     if kind in GENERATORS and not GENERATORS.has("sampler", kind):
-        raise DarkroomError(
-            f"{PARAMS}: {NO_GENERATOR}: set it to dit or pretrained, and run `dvc repro train_generator`."
-        )
-    steps = overrides.steps
-    of_kind = {
-        "steps": int(steps) if steps is not None and steps.isdigit() else steps,
-        "guidance": overrides.guidance,
-        "solver": overrides.solver,
-    }
-    of_all = {"seed": overrides.seed}
+        raise DarkroomError(f"{PARAMS}: {NO_GENERATOR}: choose one, and run `dvc repro train_generator`.")
+    of_kind = overrides.of_kind
+    if kind in GENERATORS:
+        known = GENERATORS.load("sampling", kind).model_fields
+        if unknown := [f"--{key.replace('_', '-')}" for key in of_kind if key not in known]:
+            raise DarkroomError(f"{', '.join(unknown)}: the generator {kind} has no such setting.")
+    of_all = {} if overrides.seed is None else {"seed": overrides.seed}
     section = values.setdefault("sample_generator", {})
     for name, changes in ((kind, of_kind), ("common", of_all)):
-        section[name] = (section.get(name) or {}) | {key: value for key, value in changes.items() if value is not None}
-    if isinstance(of_kind["steps"], str):  # a list of timesteps, which needs no spacing
+        section[name] = (section.get(name) or {}) | changes
+    if isinstance(of_kind.get("steps"), str):  # a list of timesteps, which needs no spacing
         section[kind].pop("spacing", None)
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
@@ -107,6 +115,7 @@ class Request(NamedTuple):
     model: Path
     weights: str | None
     settings: Settings
+    hole: Hole | None = None
 
     @property
     def seed(self) -> int:
@@ -114,7 +123,9 @@ class Request(NamedTuple):
         return self.settings.sections.common.seed
 
 
-def requested(kind: Literal["class", "text"], words: Sequence[str], overrides: Overrides) -> Request:
+def requested(
+    kind: Literal["class", "text"], words: Sequence[str], overrides: Overrides, hole: Hole | None = None
+) -> Request:
     """Check classes or texts against models/generator, before torch is imported.
 
     `words` are texts, or names or numbers of classes, several in one word separated by commas.
@@ -124,11 +135,16 @@ def requested(kind: Literal["class", "text"], words: Sequence[str], overrides: O
     """
     settings, model = settings_of(overrides), model_of(overrides.weights)
     manifest = generator_manifest(model)
+    if hole is not None and manifest["generator_kind"] != "masked":
+        raise DarkroomError(
+            f"--inpaint needs a generator that predicts masked codes, but {model} is of the kind "
+            f"`{manifest['generator_kind']}`: set `train_generator.kind` to masked, or use --embedding-of and --mask."
+        )
     read, names, chosen = manifest.get("condition", "class"), [*words], list[int]()
     if kind == "text" and read not in TEXTS:
         raise DarkroomError(
             f"{model} was trained with the condition {read}, so it does not read texts: set "
-            "`train_generator.dit.model.condition` to caption, text or tokens and retrain, or use --by decoder."
+            "`model.condition` of the generator to caption, text or tokens and retrain, or use --by decoder."
         )
     if kind == "class":
         if read != "class":
@@ -140,7 +156,7 @@ def requested(kind: Literal["class", "text"], words: Sequence[str], overrides: O
     common = settings.sections.common
     set_threads(common.threads)
     choose_device(settings.run.device)
-    return Request(kind, names, chosen, model, overrides.weights, settings)
+    return Request(kind, names, chosen, model, overrides.weights, settings, hole)
 
 
 def generated(request: Request, images: int) -> "tuple[list[Named], Origin]":
@@ -159,6 +175,7 @@ def generated(request: Request, images: int) -> "tuple[list[Named], Origin]":
     from darkroom.models.generators.conditions import asked_classes
     from darkroom.models.generators.load import TOKENIZER, load_weights, open_generator
     from darkroom.models.generators.sampler import generate
+    from darkroom.tools.sample.inpainting import filling
     from darkroom.tools.sample.single import Origin
     from darkroom.tools.sample.texts import stored_texts
 
@@ -179,7 +196,9 @@ def generated(request: Request, images: int) -> "tuple[list[Named], Origin]":
             asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
             for at, text in enumerate(request.names)
         ]
+    filled = None if request.hole is None else filling(request.hole, sampler, manifest)
     rows = [np.concatenate(list(generate(sampler, sizes, sampling, conditions=each))) for each in conditions]
+    rows = rows if filled is None else [np.concatenate([filled.shown[None], filled(row)]) for row in rows]
     used = settings.model_dump(include={"weights", "checkpoint", "precision"}) | sampling.model_dump()
     return list(zip(request.names, rows, strict=True)), Origin(settings.seed, used, models)
 

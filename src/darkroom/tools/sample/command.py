@@ -17,6 +17,7 @@ from darkroom.params.stage import lookup, read_yaml, stage_params
 from darkroom.tools import command
 from darkroom.tools.places import require_picture
 from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts, requested
+from darkroom.tools.sample.hole import Hole, hole_of
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
@@ -57,6 +58,19 @@ def sample_command(
     solver: Annotated[
         str | None, Option(help="the solver; it must fit the training", rich_help_panel=_OVERRIDES)
     ] = None,
+    temperature: Annotated[
+        float | None, Option(help="divisor of the logits of codes", rich_help_panel=_OVERRIDES)
+    ] = None,
+    top_k: Annotated[
+        int | None, Option(min=1, help="the most likely codes alone, this many", rich_help_panel=_OVERRIDES)
+    ] = None,
+    inpaint: Annotated[
+        Path | None, Option(metavar="FILE", help="with --labels or --text, a generator of masked codes: an image")
+    ] = None,
+    box: Annotated[
+        str | None, Option(metavar="L,T,R,B", help="with --inpaint: the rectangle that is filled, in pixels")
+    ] = None,
+    outside: Annotated[bool, Option("--outside", help="with --inpaint: fill all outside of the rectangle")] = False,
     weights: Annotated[
         str | None,
         Option(help="ema, raw, a .safetensors file, or a model or checkpoint folder", rich_help_panel=_OVERRIDES),
@@ -71,7 +85,8 @@ def sample_command(
     ] = None,
 ) -> str:
     """Write the grid, and return a line for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
-    overrides = Overrides(seed, steps, guidance, solver, weights)
+    overrides = Overrides(seed, steps, guidance, solver, weights, temperature, top_k)
+    hole = hole_of(inpaint, box, outside)
     of_file = read_texts(text_file, f"--text-file {text_file}") if text_file else []
     texts, files = [*(text or []), *of_file], embedding_of or []
     if labels:
@@ -79,17 +94,17 @@ def sample_command(
             raise DarkroomError(
                 "--labels samples classes, --text texts, --embedding-of and --mask the decoder: use one command each."
             )
-        return sample_generator("class", labels, images, out, overrides)
+        return sample_generator("class", labels, images, out, overrides, hole)
     texts_alone = texts and not (files or mask)
     if texts_alone and (by == "generator" or (by is None and reads_texts())):
-        return sample_generator("text", texts, images, out, overrides)
+        return sample_generator("text", texts, images, out, overrides, hole)
     if by == "generator":
         raise DarkroomError("--by generator needs --text: --embedding-of is only for the decoder.")
     given = [
         f"--{name.replace('_', '-')}"
         for name, value in overrides._asdict().items()
         if value is not None and name != "seed"
-    ]
+    ] + ["--inpaint"] * (hole is not None)
     if given:
         raise DarkroomError(
             f"{', '.join(given)}: valid with --labels or --by generator only; for the decoder, set `sample_decoder`."
@@ -135,7 +150,12 @@ def sample(
 
 
 def sample_generator(
-    kind: Literal["class", "text"], words: Sequence[str], images: int, out: str | None, overrides: Overrides
+    kind: Literal["class", "text"],
+    words: Sequence[str],
+    images: int,
+    out: str | None,
+    overrides: Overrides,
+    hole: Hole | None = None,
 ) -> str:
     """Write a grid of models/generator, a row per class or text, and single images; return lines for the terminal.
 
@@ -148,7 +168,7 @@ def sample_generator(
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
     single = out is not None and Path(out).suffix.lower() not in _FILES
 
-    request = requested(kind, words, overrides)
+    request = requested(kind, words, overrides, hole)
     seed = request.seed
     if single and any(Path(str(out)).glob(f"{seed}-*.png")):
         raise DarkroomError(f"--out {out} holds images of the seed {seed}: choose another folder or another --seed.")

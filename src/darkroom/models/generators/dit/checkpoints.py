@@ -105,7 +105,7 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
         raise DarkroomError(f"{path}: {error}") from error
     if config and "positions" not in converted and isinstance(config.get("sample_size"), int):
         # diffusers saves no table: the table of the configured size shows the latents' size.
-        from darkroom.models.generators.dit.embeddings import sincos_positions
+        from darkroom.models.generators.embeddings import sincos_positions
 
         width, _, patch, _ = converted["patches.weight"].shape
         converted["positions"] = sincos_positions(width, config["sample_size"] // patch)

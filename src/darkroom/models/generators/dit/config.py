@@ -1,7 +1,9 @@
 """The shape of a diffusion transformer: its `config.json`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from darkroom.artifacts.networks import LATER
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class DiTConfig:
     text_shape: number and width of the tokens; None: none.
     augmented, value_residual, shared_adaln: always 0 and false: keys of the format that nothing reads.
     caption_shape: numbers of a caption's tokens and of known tokens; None: no captions.
+    two_times: whether there is a second time, of `MeanFlow`.
     """
 
     channels: int
@@ -46,6 +49,7 @@ class DiTConfig:
     text_shape: tuple[int, int] | None = None
     augmented: int = 0
     caption_shape: tuple[int, int] | None = None
+    two_times: bool = field(default=False, metadata=LATER)
 
     @property
     def side(self) -> int:

@@ -14,7 +14,8 @@ from darkroom.models.fused import fused
 from darkroom.models.generators.conditions import Captioned, Condition, Embedded
 from darkroom.models.generators.dit.checkpoints import SWITCHES, read_published, switch_of
 from darkroom.models.generators.dit.config import DiTConfig
-from darkroom.models.generators.dit.embeddings import (
+from darkroom.models.generators.dit.published import ours_from_sit
+from darkroom.models.generators.embeddings import (
     CaptionEmbedding,
     CrossAttention,
     SwiGLU,
@@ -24,7 +25,6 @@ from darkroom.models.generators.dit.embeddings import (
     sincos_positions,
     turned,
 )
-from darkroom.models.generators.dit.published import ours_from_sit
 
 
 def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class TimeEmbedding(nn.Module):
 
 
 # Parameters that begin with the deviation 0.02.
-_SMALL = ("time.mlp", "vector.mlp", "vector.null", "text.mlp", "text.null")
+_SMALL = ("time.mlp", "interval.mlp", "vector.mlp", "vector.null", "text.mlp", "text.null")
 _OF_CAPTIONS = ("caption.words", "caption.positions", "caption.null", "caption.pooled")
 
 
@@ -149,6 +149,8 @@ class DiT(SavedNetwork):
         # Saved with the weights, which need this table.
         self.register_buffer("positions", sincos_positions(config.width, self.side))
         self.time = TimeEmbedding(config.width)
+        if config.two_times:
+            self.interval = TimeEmbedding(config.width)
         if config.condition == "class":
             self.labels = nn.Embedding(config.classes + 1, config.width)
         if config.embed_dim:
@@ -191,14 +193,18 @@ class DiT(SavedNetwork):
 
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
-            timesteps: (B,), from 0, no noise, to about 1000, only noise.
+            timesteps: (B,), from 0, no noise, to about 1000, only noise; with two times (B, 2), see `MeanFlow`.
             condition: class numbers, (B,), int64, or `null_label`; CLIP embeddings of images or texts; captions; or
                 None.
 
         Returns:
             (B, C, S, S), the objective's target; with a learned variance (B, 2 C, S, S).
         """
-        vector, text = self.time(timesteps), None  # (B, D)
+        if self.config.two_times:
+            vector = self.time(timesteps[:, 0]) + self.interval(timesteps[:, 1])  # (B, D)
+        else:
+            vector = self.time(timesteps)
+        text = None
         if isinstance(condition, Embedded):
             vector = vector + self.vector(condition.vector, condition.keep)
             if condition.tokens is not None:

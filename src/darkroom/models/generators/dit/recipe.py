@@ -1,5 +1,6 @@
 """Trains the diffusion transformer on latents."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.device import to_device
+from darkroom.diffusion.mean_flow import MeanFlow
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
@@ -26,7 +28,7 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import DiT as Settings
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.models.generators.kind_settings import READ, TEXTS
+from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.protocol import Tokenizer, padded
@@ -35,16 +37,18 @@ from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
-_COLUMNS = 10  # of the grid, a class or a stored condition each
-
 
 class Drawn(NamedTuple):
-    """The inputs of a batch with its random numbers: x_0 and ε, (B, C, S, S), the time, (B,), and the conditions."""
+    """The inputs of a batch with its random numbers.
+
+    x0, noise: (B, C, S, S). time: (B,), or pairs (B, 2). dropped: where the condition is the null, bool (B,).
+    """
 
     x0: Tensor
     noise: Tensor
     time: Tensor
     condition: Condition
+    dropped: Tensor
 
 
 class DiTRecipe(GeneratorRecipe):
@@ -80,13 +84,7 @@ class DiTRecipe(GeneratorRecipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
-        self.evaluation, self.conditions = evaluation, conditions
-        self.by_class = model.config.condition == "class" and model.config.classes > 1
-        self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
-        self.generated = [self.evaluate]
-        self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
-        if model.config.condition in TEXTS and conditions is not None and conditions.caption is not None:
-            self.captions = conditions.caption(np.arange(self.columns))
+        self.use_conditions(model.config.condition, model.config.classes, conditions, evaluation)
 
     @classmethod
     def build(
@@ -146,7 +144,8 @@ class DiTRecipe(GeneratorRecipe):
         """Return each image's loss, also `by_time`; randomness follows from its row, and no condition is dropped."""
         drawn = self._drawn(batch, "val", label_dropout=0.0)
         terms = self._losses(drawn)
-        return {**terms, **by_time("loss", terms["loss"], drawn.time / self.objective.duration)}
+        time = drawn.time if drawn.time.ndim == 1 else drawn.time[:, 0]
+        return {**terms, **by_time("loss", terms["loss"], time / self.objective.duration)}
 
     def _drawn(self, batch: Batch, stream: str, label_dropout: float) -> Drawn:
         """Return the inputs and noise of a batch, with randomness that follows from positions."""
@@ -155,38 +154,42 @@ class DiTRecipe(GeneratorRecipe):
         # one for dropout. The same for all forms of latents, which then train with the same noise.
         normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
         latents, noise = drawn_latents(batch.data, normals)
-        time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), noise.device)
+        time = self.objective.times(uniforms[:, 0], normals[:, -1])
+        if isinstance(self.objective, MeanFlow):
+            normals, second = random_numbers(self.seed, f"dit/{stream}/pairs", batch.positions.tolist(), 1, 2)
+            time = self.objective.pairs(time, self.objective.times(second[:, 0], normals[:, 0]), second[:, 1])
+        time = to_device(time, noise.device)
         dropped = to_device(uniforms[:, 1] < label_dropout, noise.device)
         if isinstance(condition, Captioned) and stream == "train":
             # A separate stream: the other numbers are the same for every condition.
             _, hidden = random_numbers(self.seed, "dit/words", batch.positions.tolist(), 0, condition.tokens.shape[1])
             condition = condition.without(to_device(hidden < self.settings.word_dropout, noise.device))
-        return Drawn(self.scaler(latents), noise, time, nulled(condition, self.model.null_label, dropped))
+        condition = nulled(condition, self.model.null_label, dropped)
+        return Drawn(self.scaler(latents), noise, time, condition, dropped)
 
     def _losses(self, drawn: Drawn) -> dict[str, Tensor]:
         """Return the losses of each image, (N,)."""
-        x0, noise, time, condition = drawn
+        x0, noise, time, condition, dropped = drawn
+        if isinstance(self.objective, MeanFlow):
+            null = nulled(condition, self.model.null_label)
+            predict, unconditional = (partial(self._predict, condition=each) for each in (condition, null))
+            both = None if condition is None else unconditional
+            return self.objective.trained(predict, both, x0, noise, time, ~dropped)
         x = self.objective.add_noise(x0, noise, time)
         output = self.modules["dit"](x, self.objective.timesteps(time), condition)
         return self.objective.losses(output, x0, noise, x, time)
 
-    def preview(self) -> NDArray[np.uint8]:
-        """Return ten images for each of the first ten classes, or a hundred of one, or of ten stored conditions."""
-        return self._made(10 * self.columns)
+    def _predict(self, x: Tensor, timesteps: Tensor, condition: Condition) -> Tensor:
+        return self.modules["dit"](x, timesteps, condition)
 
-    def sample_evolution(self) -> NDArray[np.uint8]:
-        """Return the first row of `preview`."""
-        return self._made(self.columns)
-
-    def _made(self, count: int) -> NDArray[np.uint8]:
+    def made(self, count: int) -> NDArray[np.uint8]:
         """Return images of the first ten classes or of ten stored conditions in turn; image i from noise i.
 
         They are guided if conditions are dropped: otherwise the null is untrained.
         """
         device = next(self.model.parameters()).device
-        columns = self.columns
         conditions = self.conditions or asked_classes(balanced(max(1, self.model.config.classes)))
-        condition = placed(conditions, np.arange(count) % columns, device)
+        condition = placed(conditions, np.arange(count) % self.columns, device)
         shape = self.tokenizer.latent_shape
         noise = to_device(normal(self.seed, "dit/preview", range(count), shape), device)
         sampling = self.evaluation_settings
@@ -221,4 +224,5 @@ def config_of(
         embed_dim=embed_dim,
         text_shape=text_shape,
         caption_shape=caption_shape,
+        two_times=settings.diffusion.objective == "mean_flow",
     )

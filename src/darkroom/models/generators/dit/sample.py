@@ -1,7 +1,6 @@
 """Images from a trained transformer: noise, guidance, solver, decoder."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.types import Denoise, LogProbability, Objective
 from darkroom.models.generators.classifier import Classifier
-from darkroom.models.generators.conditions import Captioned, Condition, Embedded
+from darkroom.models.generators.conditions import Condition, with_null
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.tokenizers.protocol import Tokenizer
@@ -106,7 +105,7 @@ def dit_denoiser(
 
     Without a condition there is no null, so guidance needs a guide.
     """
-    twice = _with_null(condition, null_label)
+    twice = with_null(condition, null_label)
     return denoiser(
         lambda x, timesteps, before: model(x, timesteps, condition),
         objective,
@@ -115,13 +114,3 @@ def dit_denoiser(
         guide=None if guide is None else lambda x, timesteps, before: guide(x, timesteps, condition),
         classifier=classifier,
     )
-
-
-def _with_null(condition: Condition, null_label: int) -> Condition:
-    """Return a condition of 2 N images, the second half of them with the null."""
-    if condition is None:
-        return None
-    if isinstance(condition, Embedded | Captioned):
-        keep = torch.cat([condition.keep, torch.zeros_like(condition.keep)])
-        return replace(condition.mapped(lambda each: torch.cat([each, each])), keep=keep)
-    return torch.cat([condition, torch.full_like(condition, null_label)])

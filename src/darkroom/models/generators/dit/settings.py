@@ -1,13 +1,14 @@
 """The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from darkroom.diffusion.settings import (
     READ_WITH_OBJECTIVE,
     Diffusion,
+    MeanFlowLoss,
     ObjectiveName,
     Sampling,
     Solver,
@@ -16,33 +17,27 @@ from darkroom.diffusion.settings import (
     Timesteps,
     unfit,
 )
-from darkroom.models.generators.kind_settings import Kind
-from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
+from darkroom.models.generators.kind_settings import Kind, Transformer
+from darkroom.params.section import NO_FILE, Fraction, Positive, Weight
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), used by DiT
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
-_SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
+SIZES: dict[Any, tuple[int, int, int]]
 SIZES = {"S": (12, 384, 6), "B": (12, 768, 12), "L": (24, 1024, 16), "XL": (28, 1152, 16)}
 
 
-class Model(Section):
+class Model(Transformer):
     """The size of the transformer, and its parts."""
+
+    SIZES: ClassVar = {None: (6, 192, 6), **SIZES}  # without a name: for some thousand images of 32 pixels
 
     size: Literal["S", "B", "L", "XL"] | None = None
     """Depth, width and heads by the names of the paper; null: 6, 192 and 6."""
-    width: Positive | None = None
-    """Length of a token; null: that of the size."""
-    depth: Positive | None = None
-    """Transformer blocks; null: those of the size."""
-    heads: Positive | None = None
-    """Attention heads; width / heads is their size; null: those of the size."""
     patch: Positive = 2
     """Latent pixels, height and width, of a token."""
     patch_bottleneck: Positive | None = None
     """Width between two linear maps from a patch to a token, for large patches; null: one map."""
-    mlp_ratio: Annotated[float, Field(gt=0)] = 4.0
-    """Width of the hidden layer of a block, in widths."""
     norm: Literal["layer", "rms"] = "layer"
     """layer (LayerNorm) or rms (RMSNorm)."""
     mlp: Literal["gelu", "swiglu"] = "gelu"
@@ -51,28 +46,9 @@ class Model(Section):
     """Rotary positions of columns and rows in attention, besides the fixed ones."""
     qk_norm: bool = False
     """RMSNorm of queries and keys."""
-    dropout: Fraction = 0.0
-    """Fraction of a block's outputs that is zero while training."""
-    condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"
-    """class; none; CLIP's embedding: image, text, or tokens (text too); caption: embedded by the transformer."""
-    context_length: Annotated[int, Field(ge=3, le=77)] | None = None
-    """condition caption: tokens of a caption with start and end, longer ones are cut; null: enough for 99 %."""
-
-    @property
-    def shape(self) -> dict[str, int]:
-        """Depth, width and heads."""
-        sizes = _SMALL if self.size is None else SIZES[self.size]
-        named = zip(("depth", "width", "heads"), sizes, strict=True)
-        return {name: getattr(self, name) or of_size for name, of_size in named}
-
-    READ_WITH = {"context_length": ("condition", "caption")}
 
     def _misfits(self) -> Iterator[str]:
         width, heads = self.shape["width"], self.shape["heads"]
-        if self.size is not None and None not in (self.width, self.depth, self.heads):
-            yield f"size is {self.size}, but has no effect with width, depth and heads: remove it, or leave these empty"
-        if width % heads:
-            yield f"heads ({heads}) must divide width ({width})"
         if width % 4:
             yield f"width ({width}) must be a multiple of 4, for the sin-cos positions"
         if self.rope and width // heads % 4:
@@ -82,7 +58,11 @@ class Model(Section):
 class DiTDiffusion(Diffusion):
     """The diffusion of latents."""
 
+    TWO_TIMES = True
+
     objective: ObjectiveName = "flow"
+    mean_flow: MeanFlowLoss = MeanFlowLoss.model_construct()
+    """mean_flow: pairs of times, guidance and weight of the loss."""
     target: Target = "eps"
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""

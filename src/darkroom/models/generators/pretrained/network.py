@@ -9,10 +9,10 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import read_published
 from darkroom.models.generators.dit.config import DiTConfig
-from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import ours_from_sit
 from darkroom.models.generators.dit.settings import SIZES
+from darkroom.models.generators.embeddings import sincos_positions
 from darkroom.models.generators.pretrained.settings import Pretrained
 from darkroom.remote import library_errors
 from darkroom.training.initial import fetched

@@ -12,33 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.diffusion.denoiser import guided_halves
+from darkroom.models.sampled_codes import gumbel, min_p_filter
 from darkroom.models.tokenizers.settings import SampleTokenizer
-from darkroom.rng import random_numbers
 
 if TYPE_CHECKING:
     from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
-
-_SMALLEST = np.finfo(np.float64).tiny  # of the uniform numbers, which may be 0
-
-
-def min_p_filter(logits: Tensor, min_p: float) -> Tensor:
-    """Return logits (..., K) with -inf where p_k < min_p max p, p = softmax(logits).
-
-    Nguyen et al., 2024, arXiv 2407.01082. The most likely code always stays; 0 keeps all.
-    """
-    p = logits.softmax(dim=-1)
-    return logits.masked_fill(p < min_p * p.amax(dim=-1, keepdim=True), -torch.inf)
-
-
-def gumbel(seed: int, numbers: Sequence[int], token: int, tokens: int, codes: int) -> NDArray[np.float64]:
-    """Return Gumbel noise -log(-log u) of token number `token` of some images, (N, codes), float64.
-
-    It follows from (seed, image, token), not from the other images or the computation of codes.
-    """
-    positions = [number * tokens + token for number in numbers]
-    uniform = random_numbers(seed, "vq_ar/sample", positions, 0, codes)[1]
-    noise: NDArray[np.float64] = -np.log(-np.log(np.maximum(uniform, _SMALLEST)))
-    return noise
 
 
 @torch.no_grad()
@@ -68,7 +46,7 @@ def sample_codes(
             logits = guided_halves(logits, settings.guidance)
         if logits.device.type == "mps":  # it has no float64
             logits = logits.cpu()
-        noise = gumbel(settings.seed, numbers, token, model.tokens, model.config.codebook_size)
+        noise = gumbel(settings.seed, "vq_ar/sample", numbers, token, model.tokens, model.config.codebook_size)
         scores = min_p_filter(logits.double(), settings.min_p) / settings.temperature
         chosen.append((scores + torch.from_numpy(noise).to(logits.device)).argmax(dim=-1).to(labels.device))
         vectors = model.to_token(model.codebook[chosen[-1]])[:, None]

@@ -1,4 +1,4 @@
-"""Inputs of the transformer other than the latent: positions, timesteps, conditions and texts; and shared layers."""
+"""Inputs of transformers other than latents and codes: positions, conditions and texts; and shared layers."""
 
 import torch
 from einops import rearrange

@@ -1,0 +1,161 @@
+"""Tokenizers x generators at equal seconds of training: scores, their errors over seeds, and seconds of sampling.
+
+Run it in a clone that `darkroom preset digits` (or `darkroom init`) has set up:
+`.venv/bin/python benchmarks/generators.py --seconds 180 --seeds 3 --out cells.jsonl`. A first training of each cell
+measures its images per second, from which follow its images; nothing else should run. Rows that --out holds already
+are not repeated; params.yaml is set back at the end. `--generators "flow, 4 calls" "mean_flow, 1 call"` compares calls.
+Prints a Markdown table; the error is over the seeds, of one seed that of the score itself. Grids are kept beside --out.
+"""
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from recipes import ROOT, refusal, repro, section_of  # which makes the package importable
+from ruamel.yaml import YAML
+from time_to_quality import seconds_of
+
+from darkroom.report.scores import error_of
+
+Changes = dict[str, dict[str, Any]]
+_SAMPLES, _DIT = "sample_generator", "train_generator.dit"
+_FLOW: Changes = {"train_generator": {"kind": "dit"}, f"{_DIT}.diffusion": {"objective": "flow"}}
+_MEAN: Changes = {
+    "train_generator": {"kind": "dit"},
+    f"{_DIT}.diffusion": {"objective": "mean_flow", "mean_flow": {"guidance": 2.0}},
+    f"{_DIT}.sampling": {"guidance": 1.0},
+}
+TOKENIZERS: dict[str, Changes] = {
+    "kl": {"train_tokenizer": {"kind": "kl"}},
+    "dvae": {"train_tokenizer": {"kind": "dvae"}},
+    "vqgan": {"train_tokenizer": {"kind": "vqgan"}},
+    "vqgan fsq": {
+        "train_tokenizer": {"kind": "vqgan"},
+        "train_tokenizer.vqgan": {"quantiser": "fsq", "codebook_size": 240, "codebook_dim": 3},
+        "train_tokenizer.vqgan.fsq": {"levels": [8, 6, 5]},
+    },
+    "vq_ar": {"train_tokenizer": {"kind": "vq_ar"}},
+}
+
+
+def _calls(changes: Changes, steps: int, guidance: float) -> Changes:
+    return {**changes, f"{_SAMPLES}.dit": {"steps": steps, "guidance": guidance}}
+
+
+GENERATORS: dict[str, Changes] = {
+    "dit": _calls(_FLOW, 25, 2.0),
+    **{f"flow, {steps} calls": _calls(_FLOW, steps, 2.0) for steps in (1, 2, 4)},
+    **{f"mean_flow, {steps} call{'s' * (steps > 1)}": _calls(_MEAN, steps, 1.0) for steps in (1, 2, 4, 25)},
+    "autoregressive": {
+        "train_generator": {"kind": "autoregressive"},
+        f"{_SAMPLES}.autoregressive": {"guidance": 1.5, "temperature": 0.8},
+    },
+    "masked": {
+        "train_generator": {"kind": "masked"},
+        f"{_SAMPLES}.masked": {"guidance": 2.0, "steps": 16, "temperature": 0.8},
+    },
+}
+DEFAULT = ("dit", "mean_flow, 1 call", "autoregressive", "masked")
+OF_CODES = ("autoregressive", "masked")
+SCORES = ("fd_debiased", "label_accuracy", "precision", "recall")
+
+
+def params_of(text: str, tokenizer: str, generator: str, seed: int, images: int) -> Any:
+    """Return the parameters of a cell for a training of some images."""
+    yaml = YAML()
+    params = yaml.load(text)
+    for changes in (TOKENIZERS[tokenizer], GENERATORS[generator]):
+        for path, values in changes.items():
+            section_of(params, path).update(values)
+    codes = tokenizer != "kl"
+    section_of(params, "encode_latents")["latents"] = "codes" if codes else "continuous"
+    training = section_of(params, "train_generator.training")
+    batch = training.get("batch") or section_of(params, "training").get("batch", 64)
+    images = max(2, round(images / batch)) * batch
+    training |= {"images": images, "validate_every": images, "seed": seed}
+    training["warmup"] = round(images / 10 / batch) * batch
+    section_of(params, "train_clip")["source"] = "none"
+    return params
+
+
+def run(text: str, cell: tuple[str, str, int], images: int) -> dict[str, Any]:
+    """Train, sample and score a cell, and return its scores."""
+    with (ROOT / "params.yaml").open("w") as file:
+        YAML().dump(params_of(text, *cell, images), file)
+    if refused := refusal():
+        raise SystemExit(f"{cell}: {refused}")
+    return repro("generator")
+
+
+def speed() -> float:
+    """Return the mean images per second of the last training of a generator."""
+    last = (ROOT / "logs/train_generator/train.jsonl").read_text().splitlines()[-1]
+    return float(json.loads(last)["mean_images_per_second"])
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the cells with mean and error of each score."""
+    lines = [f"| tokenizer | generator | images | {' | '.join(SCORES)} | sampling |", "|---" * (4 + len(SCORES)) + "|"]
+    for tokenizer, generator in dict.fromkeys((row["tokenizer"], row["generator"]) for row in rows):
+        of_it = [row for row in rows if (row["tokenizer"], row["generator"]) == (tokenizer, generator)]
+        cells = []
+        for name in SCORES:
+            values = [row["scores"].get(name, math.nan) for row in of_it]
+            error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else of_it[0]["errors"][name]
+            cells.append(f"{statistics.mean(values):.3g} ± {error:.2g}")
+        images, seconds = (statistics.mean(row[name] for row in of_it) for name in ("images", "sampling"))
+        lines.append(f"| {tokenizer} | {generator} | {images:,.0f} | {' | '.join(cells)} | {seconds:.0f} s |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train and score what --out does not hold yet, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizers", nargs="+", choices=TOKENIZERS, default=list(TOKENIZERS))
+    parser.add_argument("--generators", nargs="+", choices=GENERATORS, default=DEFAULT)
+    parser.add_argument("--seconds", type=float, default=180, help="of each training")
+    parser.add_argument("--probe", type=int, default=3200, help="images of the training that measures the speed")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each training")
+    args = parser.parse_args()
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    text = (ROOT / "params.yaml").read_text()
+    rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    known = {(row["tokenizer"], row["generator"], row["seed"]) for row in rows}
+    speeds: dict[tuple[str, str], float] = {}
+    try:
+        for seed in range(args.seeds):
+            for tokenizer in args.tokenizers:
+                for generator in args.generators:
+                    cell = (tokenizer, generator, seed)
+                    if cell in known or (tokenizer == "kl" and generator in OF_CODES):
+                        continue
+                    trained = (tokenizer, generator.partition(",")[0])  # the calls do not change the training
+                    if trained not in speeds:
+                        run(text, cell, args.probe)
+                        speeds[trained] = speed()
+                    images = round(args.seconds * speeds[trained])
+                    scores = run(text, cell, images)
+                    row: dict[str, Any] = {"tokenizer": tokenizer, "generator": generator, "seed": seed}
+                    row |= {"images": images, "sampling": seconds_of(["sample_generator"])}
+                    row["scores"] = {name: scores[name] for name in SCORES if name in scores}
+                    row["errors"] = {name: scores.get(error_of(name), 0.0) for name in SCORES}
+                    with args.out.open("a") as file:
+                        file.write(json.dumps(row) + "\n")
+                    grid = args.out.with_suffix("") / f"{tokenizer}-{generator}-{seed}.png".replace(" ", "-")
+                    grid.parent.mkdir(exist_ok=True)
+                    shutil.copy(ROOT / "samples/generator/grid.png", grid)
+                    rows.append(row)
+    finally:
+        (ROOT / "params.yaml").write_text(text)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A causal transformer that predicts codes one after another."""

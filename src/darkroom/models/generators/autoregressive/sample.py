@@ -1,0 +1,49 @@
+"""Codes one after another, row by row, with a cache of keys and values."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from einops import rearrange
+from torch import Tensor
+from torch.nn import functional
+
+from darkroom.diffusion.denoiser import guided_halves
+from darkroom.models.generators.autoregressive.settings import AutoregressiveSampling
+from darkroom.models.generators.codes.sample import CodeSampler, filtered, guides, scale_at
+from darkroom.models.generators.conditions import Condition, with_null
+from darkroom.models.sampled_codes import gumbel
+
+
+class AutoregressiveSampler(CodeSampler):
+    """A causal transformer over codes, and the tokenizer that decodes them."""
+
+    @torch.no_grad()
+    def codes(
+        self, numbers: Sequence[int], condition: Condition, seed: int, settings: AutoregressiveSampling
+    ) -> Tensor:
+        """Return codes, int64 (N, h, w): each is drawn from its probabilities given those before it.
+
+        As argmax_k (l_k + g_k), l the filtered logits and g Gumbel noise that follows from (seed, number, place).
+        """
+        tokens, chosen = self.model.config.tokens, list[Tensor]()
+        guided = guides(settings, condition)
+        condition = with_null(condition, self.model.null_label) if guided else condition
+        logits, caches = self.model.begin(condition, len(numbers) * (1 + guided))
+        for place in range(tokens):
+            if place:
+                before = torch.cat([chosen[-1], chosen[-1]]) if guided else chosen[-1]
+                logits = self.model.next(before, place - 1, caches)
+            given = guided_halves(logits, scale_at(settings, place / max(1, tokens - 1))) if guided else logits
+            given = given.cpu() if given.device.type == "mps" else given  # it has no float64
+            noise = torch.from_numpy(gumbel(seed, "autoregressive", numbers, place, tokens, given.shape[-1]))
+            scores = filtered(given.double(), settings) + noise.to(given.device)
+            chosen.append(scores.argmax(dim=-1).to(self.device))
+        return rearrange(torch.stack(chosen, dim=1), "n (h w) -> n h w", h=self.model.config.side)
+
+    @torch.no_grad()
+    def code_bits(self, codes: Tensor, condition: Condition) -> Tensor:
+        """Return -1/T Σ log2 p(c_t | c_<t, y) of codes (N, h, w), without guidance, (N,) float64."""
+        flat = codes.flatten(1).long()
+        logits = self.model(flat, condition)[0].double()
+        return functional.cross_entropy(logits.mT, flat, reduction="none").mean(dim=1) / math.log(2)

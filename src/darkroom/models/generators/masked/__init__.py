@@ -1,0 +1,1 @@
+"""A bidirectional transformer that predicts masked codes."""

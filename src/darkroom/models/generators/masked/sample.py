@@ -1,0 +1,103 @@
+"""Masked codes, unmasked in a few steps, in the order of the Halton sequence or of the network's confidence."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from einops import rearrange
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.diffusion.denoiser import guided_halves
+from darkroom.models.generators.codes.sample import CodeSampler, filtered, guides, scale_at
+from darkroom.models.generators.conditions import Condition, with_null
+from darkroom.models.generators.masked.schedule import masked_fraction
+from darkroom.models.generators.masked.settings import MaskedSampling
+from darkroom.models.sampled_codes import gumbel
+
+
+class MaskedSampler(CodeSampler):
+    """A bidirectional transformer over codes, and the tokenizer that decodes them.
+
+    known: codes that stay, of an image to be completed, int64 (h, w), -1 where they are drawn; None: all are drawn.
+    """
+
+    known: Tensor | None = None
+
+    @torch.no_grad()
+    def codes(self, numbers: Sequence[int], condition: Condition, seed: int, settings: MaskedSampling) -> Tensor:
+        """Return codes, int64 (N, h, w).
+
+        In each step all masked codes are drawn, as argmax_k (l_k + g_k), l the filtered logits and g Gumbel noise, and
+        those that come first in the order stay; the others are masked again. By confidence, that is log p of the drawn
+        code, plus Gumbel noise times `choice_temperature` times the fraction of steps that are left (Chang et al.,
+        2022, arXiv 2202.04200). By the Halton sequence (Besnier et al., 2025, arXiv 2503.17076), they stay if the
+        places are the next ones of an evenly spread sequence.
+        """
+        model, config = self.model, self.model.config
+        n, guided = len(numbers), guides(settings, condition)
+        condition = with_null(condition, model.null_label) if guided else condition
+        codes = torch.full((n, config.tokens), model.mask, device=self.device)
+        if self.known is not None:
+            known = self.known.flatten().to(self.device)
+            codes = torch.where(known < 0, codes, known)
+        rank = halton_rank(config.side)  # (T,)
+        for step, masked in enumerate(masked_counts(codes, model.mask, settings)):
+            logits = model(torch.cat([codes, codes]) if guided else codes, condition)[0]
+            fraction = step / max(1, settings.steps - 1)
+            if guided:
+                logits = guided_halves(logits, scale_at(settings, fraction))
+            logits = logits.cpu().double()  # (N, T, K); the same bits on any device that computes the same logits
+            noise = gumbel(seed, "masked/codes", numbers, step, settings.steps, config.tokens * config.codes)
+            logits = filtered(logits, settings)
+            drawn = (logits + torch.from_numpy(noise).view(logits.shape)).argmax(dim=-1)
+            if settings.order == "halton":
+                score = -torch.from_numpy(rank).double().expand(n, -1)
+            else:
+                choice = torch.from_numpy(gumbel(seed, "masked/choice", numbers, step, settings.steps, config.tokens))
+                score = logits.log_softmax(dim=-1).gather(2, drawn[..., None])[..., 0]
+                score = score + settings.choice_temperature * (1 - (step + 1) / settings.steps) * choice
+            hidden = codes.cpu() == model.mask
+            place = score.masked_fill(~hidden, torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+            stays = hidden & (place < config.tokens - masked[:, None])
+            codes = torch.where(stays.to(self.device), drawn.to(self.device), codes)
+        return rearrange(codes, "n (h w) -> n h w", h=config.side)
+
+
+def masked_counts(codes: Tensor, mask: int, settings: MaskedSampling) -> list[Tensor]:
+    """Return how many codes of each image are still masked after each step, int64 (N,), at least one fewer each."""
+    left = start = (codes == mask).sum(dim=1).cpu()
+    counts = []
+    for step in range(settings.steps):
+        fraction = float(masked_fraction(settings.schedule, np.array((step + 1) / settings.steps)))
+        left = torch.minimum((fraction * start).round().long(), (left - 1).clamp(min=0))
+        counts.append(left)
+        if not left.any():
+            break
+    counts[-1] = torch.zeros_like(left)
+    return counts
+
+
+def halton_rank(side: int) -> NDArray[np.int64]:
+    """Return the rank of each place of a side x side grid, row by row, (side²,), in the Halton sequence.
+
+    Point i is the radical inverse of i in base 2 along a row and in base 3 along a column (Halton, 1960); a place has
+    the rank of the first point in it.
+    """
+    ranks: dict[int, int] = {}
+    number = 0
+    while len(ranks) < side**2:
+        column, row = (int(_radical_inverse(number, base) * side) for base in (2, 3))
+        ranks.setdefault(row * side + column, len(ranks))
+        number += 1
+    return np.array([ranks[place] for place in range(side**2)])
+
+
+def _radical_inverse(number: int, base: int) -> float:
+    """Return the number with its digits mirrored at the point, in [0, 1)."""
+    value, scale = 0.0, 1.0
+    while number:
+        number, digit = divmod(number, base)
+        scale /= base
+        value += digit * scale
+    return value

@@ -1,0 +1,244 @@
+"""Generators of codes through the stages: trained, stopped, sampled, filled, scored; and what is refused before."""
+
+import copy
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from darkroom.artifacts.manifest import file_hashes
+from darkroom.check.check import validated
+from darkroom.cli import main
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.models.generators import fits, sample_settings, settings
+from darkroom.models.generators.codes.recipe import CodeRecipe
+from darkroom.params.section import validate
+from darkroom.stages import sample_generator, score_generator, train_generator
+from darkroom.training.recipe import Batch
+from helpers import DIGITS, run, training
+from stages.tiny_generator import INCEPTION, VALUES, enter_copy, write_clone
+
+READ = {"extractor": "models/extractor", "reference": "data/reference"}
+KINDS = ("autoregressive", "masked")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_clone(tmp_path_factory.mktemp("clone"), codes=True)
+
+
+@pytest.fixture
+def clone(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    enter_copy(whole, tmp_path / "clone", monkeypatch)
+    return tmp_path / "clone"
+
+
+def train(kind: str, condition: str = "class", loss: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Train a tiny generator of codes, and return its manifest."""
+    embedded, guidance = condition in ("image", "text", "tokens"), 1.0 if condition == "none" else 2.0
+    section = {
+        "kind": kind,
+        "training": training(images=64, batch=4).model_dump(),
+        "embeddings": "data/embeddings" if embedded else "data/none",
+        "captions": "data/shards" if condition == "caption" else "data/none",
+        "evaluate": {"every": 32, "images": 8, "batch": 4, **READ},
+        kind: {
+            "model": {"width": 16, "depth": 1, "heads": 2, "condition": condition},
+            "loss": {"label_dropout": 0.3, **(loss or {})},
+            "sampling": {"guidance": guidance},
+        },
+    }
+    values = {"run": run(grid_every=64).model_dump(), "train_generator": section}
+    train_generator.run(validate(settings.Params, values))
+    return json.loads(Path("models/generator/manifest.json").read_text())
+
+
+def sample(kind: str, **section: Any) -> ImageShards:
+    """Sample 12 images."""
+    common = {"threads": 1, "images": 12, "batch": 4, "shard_size": 6}
+    values = {"run": run().model_dump(), "sample_generator": {"common": common, kind: section}}
+    sample_generator.run(validate(sample_settings.Params, values))
+    return ImageShards.open_folder(Path("samples/generator"), "samples")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("condition", ["class", "none", "image", "tokens", "caption"])
+def test_each_condition_is_trained_and_sampled(clone: Path, kind: str, condition: str) -> None:
+    trained = train(kind, condition, {"order": "annealed"} if kind == "autoregressive" else {})
+    assert trained["generator_kind"] == kind and trained.get("condition", "class") == condition
+    curves = {path.stem for path in Path("curves/generator").rglob("val/*.tsv")}
+    assert {"loss", "accuracy", "unigram"} <= curves
+    assert {"fd", "kid"} <= {path.stem for path in Path("curves/generator").rglob("eval/*.tsv")}
+    images = sample(kind, guidance=1.0 if condition == "none" else 2.0)
+    assert len(images) == 12 and Path("samples/generator/grid.png").is_file()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stop_in_training_and_in_sampling_costs_no_bit(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    results = []
+    for name in ("straight", "stopped"):
+        with monkeypatch.context() as patch:
+            enter_copy(whole, tmp_path / name, patch)
+            if name == "stopped":
+                _stopped(kind, patch)
+            train(kind)
+            if name == "stopped":
+                _sample_stopped(kind, patch)
+            sample(kind, guidance=2.0)
+            results.append((file_hashes(Path("models/generator")), file_hashes(Path("samples/generator"))))
+    assert results[0] == results[1]
+
+
+def _stopped(kind: str, patch: pytest.MonkeyPatch) -> None:
+    loss, seen = CodeRecipe.loss, []
+
+    def watched(self: CodeRecipe, batch: Batch) -> Any:
+        seen.extend(batch.positions.tolist())
+        if len(seen) == 28:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss(self, batch)
+
+    with patch.context() as inner, pytest.raises(SystemExit):
+        inner.setattr(CodeRecipe, "loss", watched)
+        train(kind)
+
+
+def _sample_stopped(kind: str, patch: pytest.MonkeyPatch) -> None:
+    from darkroom.models.generators.sampler import KeptBatches
+
+    keep = KeptBatches.keep
+
+    def killed(self: KeptBatches, start: int, images: Any) -> None:
+        if start == 4:
+            raise KeyboardInterrupt
+        keep(self, start, images)
+
+    with patch.context() as inner, pytest.raises(KeyboardInterrupt):
+        inner.setattr(KeptBatches, "keep", killed)
+        sample(kind, guidance=2.0)
+
+
+def scored(images: int) -> dict[str, Any]:
+    bits = {"generator": "models/generator", "latents": "data/latents", "split": "test", "images": images, "batch": 4}
+    section = {**VALUES["score_generator"], "threads": 1, "batch": 8, "blocks": 2, "bits": bits}
+    section["copies"] = {"images": 0}
+    values = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION}, "score_generator": section}
+    score_generator.run(validate(sample_settings.ScoreParams, values))
+    return json.loads(Path("metrics/generator.json").read_text())
+
+
+def test_bits_of_held_out_codes_are_scored(clone: Path) -> None:
+    train("autoregressive")
+    sample("autoregressive", guidance=2.0)
+    scores = scored(8)
+    assert 0 < scores["bits_per_code"] < 8 and scores["bits_per_code_se"] > 0
+    assert scores["bits_per_dim"] == pytest.approx(scores["bits_per_code"] * 16 / (3 * 8 * 8))
+
+
+def test_a_rectangle_is_filled_and_the_rest_stays(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = yaml.safe_load(DIGITS.read_text())
+    values["run"] = {"device": "cpu"}
+    values["train_tokenizer"] |= {"kind": "dvae"}
+    values["encode_latents"] = {"latents": "codes"}
+    values["train_generator"]["kind"] = "masked"
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    train("masked")
+    given = np.full((8, 8, 3), (200, 40, 90), np.uint8)
+    Image.fromarray(given).save("given.png")
+    label = json.loads(Path("models/generator/manifest.json").read_text())["classes"][0]
+    words = ["sample", "--labels", label, "--images", "2", "--inpaint", "given.png", "--out", "filled"]
+    assert main([*words, "--box", "2,2,6,6"]) == 0
+    filled = [np.asarray(Image.open(path).convert("RGB")) for path in sorted(Path("filled").glob("1-[1-9].png"))]
+    assert len(filled) == 2  # after the image with its hole
+    for image in filled:
+        hole = (image != given).any(axis=2)
+        assert hole[2:6, 2:6].any() and hole.sum() == hole[2:6, 2:6].sum()
+    for box in ("2,2,9,6", "5,5,5,6"):
+        assert main([*words[:-1], "other", "--box", box]) == 1
+        assert "is not a rectangle inside the image" in capsys.readouterr().err
+    assert main(words) == 1 and "--inpaint needs --box" in capsys.readouterr().err
+    assert main(["sample", "--labels", label, "--solver", "euler", "--out", "x.png"]) == 1
+    assert "--solver: the generator masked has no such setting" in capsys.readouterr().err
+    for folder in ("models/generator", "state"):
+        shutil.rmtree(folder)
+    train("autoregressive")
+    values["train_generator"]["kind"] = "autoregressive"
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    assert main([*words[:-1], "third", "--box", "2,2,6,6"]) == 1
+    assert "--inpaint needs a generator that predicts masked codes" in capsys.readouterr().err
+    assert main(["sample", "--labels", label, "--temperature", "0.5", "--top-k", "3", "--out", "y.png"]) == 0
+
+
+CODES = {"train_tokenizer.kind": "dvae", "encode_latents.latents": "codes", "train_generator.kind": "masked"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (CODES, None),
+        (CODES | {"train_generator.kind": "autoregressive"}, None),
+        (
+            CODES | {"train_tokenizer.kind": "kl", "encode_latents.latents": "continuous"},
+            "`train_generator.kind` is masked, and `train_tokenizer.kind` is kl, but this generator needs discrete "
+            "latents: set the latter to dvae or vqgan or vq_ar.",
+        ),
+        (
+            CODES | {"encode_latents.latents": "continuous"},
+            "is continuous, but this generator needs discrete latents: set the latter to codes",
+        ),
+        (CODES | {"train_generator.masked.loss.label_dropout": 0.0}, "`sample_generator.masked.guidance` is 1.5, but"),
+        (
+            CODES | {"train_generator.masked.model.condition": "none"},
+            "so there is no unconditional prediction for guidance: set the former to 1.0",
+        ),
+        (
+            CODES | {f"score_generator.bits.{name}": f"data/{name}" for name in ("generator", "latents")},
+            "which has no likelihood",
+        ),
+        (
+            {
+                "train_generator.dit.diffusion.objective": "mean_flow",
+                "train_generator.dit.sampling.guidance": 1.0,
+            },
+            "`train_generator.dit.diffusion.objective` is mean_flow: guidance is part of this training",
+        ),
+        (
+            {
+                "train_generator.dit.diffusion.objective": "mean_flow",
+                "train_generator.dit.sampling.guidance": 1.0,
+                "sample_generator.dit.guidance": 1.0,
+                "train_generator.training.processes": 2,
+            },
+            "which needs one process: set the former to 1",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_work(changes: dict[str, Any], message: str | None) -> None:
+    values = copy.deepcopy(VALUES)
+    for key, value in changes.items():
+        section = values
+        *path, name = key.split(".")
+        for each in path:
+            section[each] = section.get(each) or {}
+            section = section[each]
+        section[name] = value
+    for name in KINDS:  # grids and evaluations are guided by default
+        if changes.get("train_generator.masked.model.condition") == "none":
+            values["train_generator"][name] = values["train_generator"].get(name) or {}
+            values["train_generator"][name]["sampling"] = {"guidance": 1.0}
+    if message is None:
+        fits.fits(validated(values))
+    else:
+        with pytest.raises(DarkroomError) as refused:
+            fits.fits(validated(values))
+        assert message in str(refused.value)
