@@ -68,6 +68,8 @@ class Generator:
         guidance: float | None = None,
         solver: str | None = None,
         weights: str | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
     ) -> Tensor:
         """Generate n images of each class or text, as `darkroom sample --labels` or `--text` does.
 
@@ -75,10 +77,12 @@ class Generator:
             labels: numbers (int) or names (str) of classes.
             texts: texts, for a generator with the condition caption, text or tokens.
             n: images of each label or text.
-            seed: seed of the noise. This and the next four default to `sample_generator` in params.yaml.
+            seed: seed of the noise. This and the following default to `sample_generator` in params.yaml.
             steps: steps of the solver, or timesteps as in `--steps`.
             guidance: scale of guidance; 1: none.
             solver: name of the solver.
+            temperature: divisor of the logits of codes, for generators of codes.
+            top_k: the most likely codes alone, this many, for generators of codes.
             weights: "ema", "raw", a .safetensors file, or a folder of a model or checkpoint.
 
         Returns:
@@ -92,7 +96,9 @@ class Generator:
             raise DarkroomError("give either labels or texts, and n of at least 1.")
         if weights not in (None, "ema", "raw"):
             weights = str(Path(str(weights)).absolute())
-        overrides = Overrides(seed, None if steps is None else str(steps), guidance, solver, weights)
+        overrides = Overrides(
+            seed, None if steps is None else str(steps), guidance, solver, weights, temperature, top_k
+        )
         with chdir(self._root):
             if labels:
                 request = requested("class", [self._name(label) for label in labels], overrides)
