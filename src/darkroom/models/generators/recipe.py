@@ -12,9 +12,8 @@ from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.conditions import ConditionSource, asked_classes, balanced, by_frequency
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.kind_settings import TEXTS
-from darkroom.models.generators.sampler import Sampler, generate, placed
+from darkroom.models.generators.sampler import Sampler, generate
 from darkroom.params.training import Training
-from darkroom.rng import derive
 from darkroom.training.recipe import Gather, Recipe
 
 _COLUMNS = 10  # of the grid, a class or a stored condition each
@@ -23,22 +22,18 @@ _COLUMNS = 10  # of the grid, a class or a stored condition each
 class GeneratorRecipe(Recipe):
     """A generator in training.
 
-    name: that of the saved module in `modules`, and of the random numbers of its grids.
+    name: that of the saved module in `modules`.
     model: the network; it has `save_pretrained(folder)`.
-    seed: that of the training.
     evaluation: scores while it trains, or None.
-    evaluation_settings: the sampler's settings in grids and evaluations; it has `guidance`.
-    settings: with `label_dropout`, the fraction of conditions that are dropped.
+    evaluation_settings: the sampler's settings in evaluations.
     conditions: those of grids, and of evaluations without classes; None: all classes in turn.
     counts: images of each class in the train split, the class frequencies of evaluations; None: `conditions`.
     """
 
     name: ClassVar[str]
     model: Any
-    seed: int
     evaluation: Evaluation | None = None
     evaluation_settings: Any
-    settings: Any
     conditions: ConditionSource | None = None
     counts: Sequence[int] | None = None
 
@@ -70,26 +65,17 @@ class GeneratorRecipe(Recipe):
         """Return the manifest's entries on the model."""
         return {}
 
-    def preview(self) -> NDArray[np.uint8]:
+    def preview(self) -> NDArray[np.uint8] | None:
         """Return ten images for each of the first ten classes, or a hundred of one, or of ten stored conditions."""
         return self.made(10 * self.columns)
 
-    def sample_evolution(self) -> NDArray[np.uint8]:
+    def sample_evolution(self) -> NDArray[np.uint8] | None:
         """Return the first row of `preview`."""
         return self.made(self.columns)
 
-    def made(self, count: int) -> NDArray[np.uint8]:
-        """Return images of the first ten classes or of ten stored conditions in turn, uint8 (count, C, H, W).
-
-        They are guided if conditions are dropped: otherwise the null is untrained.
-        """
-        sampler, settings = self.sampler, self.evaluation_settings
-        if not self.settings.label_dropout:
-            settings = settings.model_copy(update={"guidance": 1.0})
-        conditions = self.conditions or asked_classes(balanced(max(1, sampler.classes)))
-        condition = placed(conditions, np.arange(count) % self.columns, sampler.device)
-        images = sampler(range(count), condition, derive(self.seed, f"{self.name}/preview"), settings)
-        return images.cpu().numpy()
+    def made(self, count: int) -> NDArray[np.uint8] | None:
+        """Return images of the first ten classes or of ten stored conditions in turn; None: no grids."""
+        return None
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_generator.evaluate`."""

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from darkroom.diffusion.denoiser import guided_halves
 from darkroom.models.generators.autoregressive.settings import AutoregressiveSampling
-from darkroom.models.generators.codes.sample import CodeSampler, filtered, guides, scale_at
+from darkroom.models.generators.codes.sample import CodeSampler, drawn, filtered, guides, scale_at
 from darkroom.models.generators.conditions import Condition, with_null
-from darkroom.models.sampled_codes import gumbel
+from darkroom.rng import random_numbers
 
 
 class AutoregressiveSampler(CodeSampler):
@@ -24,9 +24,10 @@ class AutoregressiveSampler(CodeSampler):
     ) -> Tensor:
         """Return codes, int64 (N, h, w): each is drawn from its probabilities given those before it.
 
-        As argmax_k (l_k + g_k), l the filtered logits and g Gumbel noise that follows from (seed, number, place).
+        The uniform number of a draw follows from (seed, number, place).
         """
         tokens, chosen = self.model.config.tokens, list[Tensor]()
+        uniform = random_numbers(seed, "autoregressive", numbers, 0, tokens)[1]
         guided = guides(settings, condition)
         condition = with_null(condition, self.model.null_label) if guided else condition
         logits, caches = self.model.begin(condition, len(numbers) * (1 + guided))
@@ -36,9 +37,7 @@ class AutoregressiveSampler(CodeSampler):
                 logits = self.model.next(before, place - 1, caches)
             given = guided_halves(logits, scale_at(settings, place / max(1, tokens - 1))) if guided else logits
             given = given.cpu() if given.device.type == "mps" else given  # it has no float64
-            noise = torch.from_numpy(gumbel(seed, "autoregressive", numbers, place, tokens, given.shape[-1]))
-            scores = filtered(given.double(), settings) + noise.to(given.device)
-            chosen.append(scores.argmax(dim=-1).to(self.device))
+            chosen.append(drawn(filtered(given.double(), settings), uniform[:, place]).to(self.device))
         return rearrange(torch.stack(chosen, dim=1), "n (h w) -> n h w", h=self.model.config.side)
 
     @torch.no_grad()

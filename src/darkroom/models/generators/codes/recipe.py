@@ -13,10 +13,11 @@ from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.codes.network import CodesConfig, CodeTransformer
 from darkroom.models.generators.codes.sample import CodeSampler
 from darkroom.models.generators.codes.settings import OfCodes
-from darkroom.models.generators.conditions import Condition, condition_of, nulled
+from darkroom.models.generators.conditions import Condition, asked_classes, balanced, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.recipe import GeneratorRecipe
+from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.training import Training
 from darkroom.rng import derive, random_numbers
@@ -38,6 +39,7 @@ class CodeRecipe(GeneratorRecipe):
     name = "transformer"
     model: CodeTransformer
     settings: Any
+    seed: int
     tokenizer: Tokenizer
     images: int
     frequencies: NDArray[np.float32]
@@ -72,6 +74,19 @@ class CodeRecipe(GeneratorRecipe):
     def sampler(self) -> CodeSampler:
         """The network as it is, as a sampler of images."""
         return self.sampler_class(self.model, self.tokenizer)
+
+    def made(self, count: int) -> NDArray[np.uint8]:
+        """Return images of the first ten classes or of ten stored conditions in turn, uint8 (count, C, H, W).
+
+        They are guided if conditions are dropped: otherwise the null is untrained.
+        """
+        sampler, settings = self.sampler, self.evaluation_settings
+        if not self.settings.label_dropout:
+            settings = settings.model_copy(update={"guidance": 1.0})
+        conditions = self.conditions or asked_classes(balanced(max(1, sampler.classes)))
+        condition = placed(conditions, np.arange(count) % self.columns, sampler.device)
+        images = sampler(range(count), condition, derive(self.seed, "codes/preview"), settings)
+        return images.cpu().numpy()
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.models.generators.codes.network import CodeTransformer
@@ -31,6 +33,18 @@ def filtered(logits: Tensor, settings: CodeSampling) -> Tensor:
         dropped = (p.cumsum(dim=-1) - p) >= settings.top_p
         logits = logits.masked_fill(torch.zeros_like(dropped).scatter(-1, places, dropped), -torch.inf)
     return min_p_filter(logits, settings.min_p) if settings.min_p else logits
+
+
+def drawn(logits: Tensor, uniform: NDArray[np.float64]) -> Tensor:
+    """Return a code of each row, int64 (...), by the inverse of the cumulated probabilities, on the device of logits.
+
+    Args:
+        logits: filtered, float64 (..., K).
+        uniform: in [0, 1), (...).
+    """
+    cumulated = logits.softmax(dim=-1).cumsum(dim=-1)
+    level = torch.from_numpy(uniform).to(logits.device)[..., None] * cumulated[..., -1:]
+    return torch.searchsorted(cumulated, level, right=True)[..., 0].clamp(max=logits.shape[-1] - 1)
 
 
 def scale_at(settings: CodeSampling, fraction: float) -> float:

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.diffusion.denoiser import guided_halves
-from darkroom.models.generators.codes.sample import CodeSampler, filtered, guides, scale_at
+from darkroom.models.generators.codes.sample import CodeSampler, drawn, filtered, guides, scale_at
 from darkroom.models.generators.conditions import Condition, with_null
 from darkroom.models.generators.masked.schedule import masked_fraction
 from darkroom.models.generators.masked.settings import MaskedSampling
 from darkroom.models.sampled_codes import gumbel
+from darkroom.rng import random_numbers
 
 
 class MaskedSampler(CodeSampler):
@@ -28,11 +29,10 @@ class MaskedSampler(CodeSampler):
     def codes(self, numbers: Sequence[int], condition: Condition, seed: int, settings: MaskedSampling) -> Tensor:
         """Return codes, int64 (N, h, w).
 
-        In each step all masked codes are drawn, as argmax_k (l_k + g_k), l the filtered logits and g Gumbel noise, and
-        those that come first in the order stay; the others are masked again. By confidence, that is log p of the drawn
-        code, plus Gumbel noise times `choice_temperature` times the fraction of steps that are left (Chang et al.,
-        2022, arXiv 2202.04200). By the Halton sequence (Besnier et al., 2025, arXiv 2503.17076), they stay if the
-        places are the next ones of an evenly spread sequence.
+        In each step all masked codes are drawn from their probabilities; those that come first in the order stay, the
+        others are masked again. The order is that of an evenly spread sequence of places (Besnier et al., 2025, arXiv
+        2503.17076), or of the confidence: log p of the drawn code, plus Gumbel noise times `choice_temperature` times
+        the fraction of steps that are left (Chang et al., 2022, arXiv 2202.04200).
         """
         model, config = self.model, self.model.config
         n, guided = len(numbers), guides(settings, condition)
@@ -41,27 +41,41 @@ class MaskedSampler(CodeSampler):
         if self.known is not None:
             known = self.known.flatten().to(self.device)
             codes = torch.where(known < 0, codes, known)
-        rank = halton_rank(config.side)  # (T,)
+        rank = torch.from_numpy(halton_rank(config.side)).double()  # (T,)
         for step, masked in enumerate(masked_counts(codes, model.mask, settings)):
             logits = model(torch.cat([codes, codes]) if guided else codes, condition)[0]
             fraction = step / max(1, settings.steps - 1)
             if guided:
                 logits = guided_halves(logits, scale_at(settings, fraction))
-            logits = logits.cpu().double()  # (N, T, K); the same bits on any device that computes the same logits
-            noise = gumbel(seed, "masked/codes", numbers, step, settings.steps, config.tokens * config.codes)
-            logits = filtered(logits, settings)
-            drawn = (logits + torch.from_numpy(noise).view(logits.shape)).argmax(dim=-1)
+            guesses, score = self._guessed(logits, numbers, seed, step, settings)
             if settings.order == "halton":
-                score = -torch.from_numpy(rank).double().expand(n, -1)
-            else:
-                choice = torch.from_numpy(gumbel(seed, "masked/choice", numbers, step, settings.steps, config.tokens))
-                score = logits.log_softmax(dim=-1).gather(2, drawn[..., None])[..., 0]
-                score = score + settings.choice_temperature * (1 - (step + 1) / settings.steps) * choice
+                score = -rank.expand(n, -1)
             hidden = codes.cpu() == model.mask
             place = score.masked_fill(~hidden, torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
             stays = hidden & (place < config.tokens - masked[:, None])
-            codes = torch.where(stays.to(self.device), drawn.to(self.device), codes)
+            codes = torch.where(stays.to(self.device), guesses.to(self.device), codes)
         return rearrange(codes, "n (h w) -> n h w", h=config.side)
+
+    def _guessed(
+        self, logits: Tensor, numbers: Sequence[int], seed: int, step: int, settings: MaskedSampling
+    ) -> tuple[Tensor, Tensor]:
+        """Return a code for each place, int64 (N, T), and its confidence with noise, float64 (N, T), on the CPU.
+
+        One image at a time: T times K numbers in float64 need much memory.
+        """
+        steps, tokens = settings.steps, logits.shape[1]
+        places = [number * steps + step for number in numbers]
+        uniform = random_numbers(seed, "masked/codes", places, 0, tokens)[1]
+        guesses, confidence = torch.empty(2, len(numbers), tokens, dtype=torch.float64)
+        for row, given in enumerate(logits):
+            left = filtered(given.cpu().double(), settings)  # (T, K)
+            guess = drawn(left, uniform[row])
+            guesses[row] = guess
+            confidence[row] = left.log_softmax(dim=-1).gather(1, guess[:, None])[:, 0]
+        if settings.order == "confidence":
+            noise = gumbel(seed, "masked/choice", numbers, step, steps, tokens)
+            confidence += settings.choice_temperature * (1 - (step + 1) / steps) * torch.from_numpy(noise)
+        return guesses.long(), confidence
 
 
 def masked_counts(codes: Tensor, mask: int, settings: MaskedSampling) -> list[Tensor]:
