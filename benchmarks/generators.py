@@ -3,7 +3,7 @@
 Run it in a clone that `darkroom preset digits` (or `darkroom init`) has set up:
 `.venv/bin/python benchmarks/generators.py --seconds 180 --seeds 3 --out cells.jsonl`. A first training of each cell
 measures its images per second, from which follow its images; nothing else should run. Rows that --out holds already
-are not repeated; params.yaml is set back at the end. `--generators "flow, 4 calls" "mean_flow, 1 call"` compares calls.
+are not repeated; params.yaml is set back at the end. `--generators "flow, 4" "mean_flow, 1"` compares calls.
 Prints a Markdown table; the error is over the seeds, of one seed that of the score itself. Grids are kept beside --out.
 """
 
@@ -48,10 +48,15 @@ def _calls(changes: Changes, steps: int, guidance: float) -> Changes:
     return {**changes, f"{_SAMPLES}.dit": {"steps": steps, "guidance": guidance}}
 
 
+_BY_CALLS = (("flow", _FLOW, 2.0), ("mean_flow", _MEAN, 1.0))
+# The number after the comma is that of the calls.
 GENERATORS: dict[str, Changes] = {
     "dit": _calls(_FLOW, 25, 2.0),
-    **{f"flow, {steps} calls": _calls(_FLOW, steps, 2.0) for steps in (1, 2, 4)},
-    **{f"mean_flow, {steps} call{'s' * (steps > 1)}": _calls(_MEAN, steps, 1.0) for steps in (1, 2, 4, 25)},
+    **{
+        f"{name}, {steps}": _calls(changes, steps, scale)
+        for name, changes, scale in _BY_CALLS
+        for steps in (1, 2, 4, 25)
+    },
     "autoregressive": {
         "train_generator": {"kind": "autoregressive"},
         f"{_SAMPLES}.autoregressive": {"guidance": 1.5, "temperature": 0.8},
@@ -61,7 +66,7 @@ GENERATORS: dict[str, Changes] = {
         f"{_SAMPLES}.masked": {"guidance": 2.0, "steps": 16, "temperature": 0.8},
     },
 }
-DEFAULT = ("dit", "mean_flow, 1 call", "autoregressive", "masked")
+DEFAULT = ("dit", "mean_flow, 1", "autoregressive", "masked")
 OF_CODES = ("autoregressive", "masked")
 SCORES = ("fd_debiased", "label_accuracy", "precision", "recall")
 

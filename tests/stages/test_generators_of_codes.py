@@ -242,3 +242,30 @@ def test_what_does_not_fit_is_refused_before_work(changes: dict[str, Any], messa
         with pytest.raises(DarkroomError) as refused:
             fits.fits(validated(values))
         assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"codes": 256, "side": 8}, None),
+        (
+            {"codes": 512, "side": 8},
+            "over a codebook of 512 codes, but `train_tokenizer.dvae.codebook_size`",
+        ),
+        ({"codes": 256, "side": 16}, "a transformer over 256 codes of an image, but images of 32 pixels have 64"),
+    ],
+)
+def test_initial_weights_for_other_codes_are_refused(
+    tmp_path: Path, config: dict[str, int], message: str | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    values = copy.deepcopy(VALUES)
+    values["train_tokenizer"]["kind"], values["encode_latents"] = "dvae", {"latents": "codes"}
+    values["train_tokenizer"]["dvae"] |= {"codebook_size": 256}
+    values["train_generator"]["kind"] = "masked"
+    values["train_generator"]["training"]["init"] = {"folder": str(tmp_path)}
+    if message is None:
+        fits.fits(validated(values))
+    else:
+        with pytest.raises(DarkroomError, match=message):
+            fits.fits(validated(values))

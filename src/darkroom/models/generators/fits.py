@@ -1,7 +1,9 @@
 """Check that the generator fits the tokenizer's latents, and that its samples fit the generator."""
 
+import json
 from collections.abc import Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
@@ -104,9 +106,12 @@ def _require_one_process(params: Any) -> None:
 
 
 def _require_codes(params: Any) -> None:
-    """Check that latents are codes where the generator needs them."""
+    """Check that latents are codes where the generator needs them, and fit its initial weights."""
     this, tokenizer = "train_generator.kind", params.train_tokenizer
-    if not params.train_generator.chosen.codes or params.encode_latents.latents == "codes":
+    if not params.train_generator.chosen.codes:
+        return
+    if params.encode_latents.latents == "codes":
+        _require_same_codes(params)
         return
     if tokenizer.chosen.discrete:
         remedy = "but this generator needs discrete latents: set the latter to codes"
@@ -114,6 +119,26 @@ def _require_codes(params: Any) -> None:
     names = [name for name in TOKENIZERS if TOKENIZERS.load("settings", name).discrete]
     remedy = f"but this generator needs discrete latents: set the latter to {' or '.join(names)}"
     refuse_both(params, this, "train_tokenizer.kind", remedy)
+
+
+def _require_same_codes(params: Any) -> None:
+    """Check that initial weights are of a transformer over as many codes, by its configuration."""
+    key, tokenizer = "train_generator.training.init.folder", params.train_tokenizer
+    folder = params.train_generator.training.init.folder
+    if folder == NO_FILE or not (file := Path(folder) / "config.json").is_file():
+        return  # weights in a file are checked when the training begins
+    config, size = json.loads(file.read_text()), params.ingest.image_size
+    codes, side = getattr(tokenizer.chosen, "codebook_size", None), -(-size // tokenizer.chosen.factor)
+    if codes is not None and config.get("codes", codes) != codes:
+        refuse(
+            f"`{key}` is {folder}, a transformer over a codebook of {config['codes']:,} codes, but "
+            f"`train_tokenizer.{tokenizer.kind}.codebook_size` is {codes:,}: use weights for the same tokenizer."
+        )
+    if config.get("side", side) != side:
+        refuse(
+            f"`{key}` is {folder}, a transformer over {config['side'] ** 2:,} codes of an image, but images of {size} "
+            f"pixels have {side**2:,}: use weights for the same number of codes."
+        )
 
 
 def _require_condition(params: Any) -> None:
