@@ -82,7 +82,7 @@ class Generator:
             guidance: scale of guidance; 1: none.
             solver: name of the solver.
             temperature: divisor of the logits of codes, for generators of codes.
-            top_k: the most likely codes alone, this many, for generators of codes.
+            top_k: sample among the k most likely codes, for generators of codes.
             weights: "ema", "raw", a .safetensors file, or a folder of a model or checkpoint.
 
         Returns:

@@ -32,9 +32,10 @@ def drawn(count: int = 6) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x0, noise, torch.stack([later, earlier], dim=1)
 
 
-@pytest.mark.parametrize("guidance", [1.0, 2.5])
-def test_the_target_is_the_formula_with_a_derivative_by_differences(guidance: float) -> None:
-    model, (x0, noise, t), made = network(), drawn(), objective(guidance=guidance, power=0.0)
+@pytest.mark.parametrize(("guidance", "mix"), [(1.0, 0.0), (2.5, 0.0), (1.0, 0.4)])
+def test_the_target_is_the_formula_with_a_derivative_by_differences(guidance: float, mix: float) -> None:
+    model, (x0, noise, t) = network(), drawn()
+    made = objective(guidance=guidance, mix=mix, power=0.0)
     labels, null = torch.tensor([0, 1, 2, 0, 1, 3]), torch.full((6,), 3)
     kept = labels < 3
 
@@ -45,8 +46,8 @@ def test_the_target_is_the_formula_with_a_derivative_by_differences(guidance: fl
     wide = t[:, :1, None, None]
     x, velocity = (1 - wide) * x0 + wide * noise, noise - x0
     with torch.no_grad():
-        unconditional = u(x, t[:, 0], null, t[:, 0])
-        guided = guidance * velocity + (1 - guidance) * unconditional
+        own, unconditional = (u(x, t[:, 0], of, t[:, 0]) for of in (labels, null))
+        guided = guidance * velocity + mix * own + (1 - guidance - mix) * unconditional
         velocity = torch.where(kept[:, None, None, None], guided, velocity)
         step = 1e-6
         ahead, behind = (u(x + way * velocity, t[:, 0] + way, labels) for way in (step, -step))

@@ -6,10 +6,12 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -22,6 +24,8 @@ from darkroom.models.generators import fits, sample_settings, settings
 from darkroom.models.generators.codes.recipe import CodeRecipe
 from darkroom.params.section import validate
 from darkroom.stages import sample_generator, score_generator, train_generator
+from darkroom.tools.sample import inpainting
+from darkroom.tools.sample.hole import Hole
 from darkroom.training.recipe import Batch
 from helpers import DIGITS, run, training
 from stages.tiny_generator import INCEPTION, VALUES, enter_copy, write_clone
@@ -145,6 +149,31 @@ def test_bits_of_held_out_codes_are_scored(clone: Path) -> None:
     assert scores["bits_per_dim"] == pytest.approx(scores["bits_per_code"] * 16 / (3 * 8 * 8))
 
 
+@pytest.mark.parametrize(("size", "outside"), [(8, False), (8, True), (7, False)])
+def test_codes_that_a_hole_touches_are_drawn(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, size: int, outside: bool
+) -> None:
+    """Of 4 x 4 codes of 2 x 2 pixels, the last ones of an image of 7 pixels partly outside of it."""
+    image = np.arange(3 * size * size, dtype=np.uint8).reshape(3, size, size)
+    monkeypatch.setattr(inpainting, "read_image", lambda path, settings: image)
+    encoded = torch.arange(16).reshape(1, 4, 4)
+    sampler = SimpleNamespace(device=torch.device("cpu"), tokenizer=SimpleNamespace(encode_codes=lambda x: encoded))
+    manifest = {"image": {"size": size, "channels": "RGB", "format": "png"}}
+    monkeypatch.setattr(inpainting, "preparation", lambda spec: None)
+    monkeypatch.setattr(inpainting.ImageSpec, "of", lambda manifest: SimpleNamespace(shape=(3, size, size)))
+    filled = inpainting.filling(Hole(Path("x.png"), (2, 5, 4, 7), outside), sampler, manifest)
+    inside = {2: range(1, 2), 3: range(1, 2)}  # rows 5 and 6 are codes 2 and 3, columns 2 and 3 are code 1
+    drawn = {(row, column) for row, columns in inside.items() for column in columns}
+    # Outside of it: all codes but those wholly inside, of which there are none: row 5 is half of code 2.
+    expected = {(row, column) for row in range(4) for column in range(4)} if outside else drawn
+    assert {tuple(each) for each in (sampler.known < 0).nonzero().tolist()} == expected
+    assert torch.equal(sampler.known[sampler.known >= 0], encoded[0][sampler.known >= 0])
+    pasted = filled(np.zeros((2, 3, size, size), np.uint8))
+    where = np.full((size, size), outside)
+    where[5:7, 2:4] = not outside
+    assert (pasted[:, :, where] == 0).all() and (pasted[1][:, ~where] == image[:, ~where]).all()
+
+
 def test_a_rectangle_is_filled_and_the_rest_stays(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = yaml.safe_load(DIGITS.read_text())
     values["run"] = {"device": "cpu"}
@@ -159,7 +188,7 @@ def test_a_rectangle_is_filled_and_the_rest_stays(clone: Path, capsys: pytest.Ca
     words = ["sample", "--labels", label, "--images", "2", "--inpaint", "given.png", "--out", "filled"]
     assert main([*words, "--box", "2,2,6,6"]) == 0
     filled = [np.asarray(Image.open(path).convert("RGB")) for path in sorted(Path("filled").glob("1-[1-9].png"))]
-    assert len(filled) == 2  # after the image with its hole
+    assert len(filled) == 1  # after number 0
     for image in filled:
         hole = (image != given).any(axis=2)
         assert hole[2:6, 2:6].any() and hole.sum() == hole[2:6, 2:6].sum()
@@ -190,7 +219,7 @@ CODES = {"train_tokenizer.kind": "dvae", "encode_latents.latents": "codes", "tra
         (
             CODES | {"train_tokenizer.kind": "kl", "encode_latents.latents": "continuous"},
             "`train_generator.kind` is masked, and `train_tokenizer.kind` is kl, but this generator needs discrete "
-            "latents: set the latter to dvae or vqgan or vq_ar.",
+            "latents: set the latter to dvae, vqgan or vq_ar.",
         ),
         (
             CODES | {"encode_latents.latents": "continuous"},
@@ -221,6 +250,18 @@ CODES = {"train_tokenizer.kind": "dvae", "encode_latents.latents": "codes", "tra
             },
             "which needs one process: set the former to 1",
         ),
+        (
+            {
+                "train_generator.dit.diffusion": {
+                    "objective": "mean_flow",
+                    "mean_flow": {"mix": 0.5},
+                    "label_dropout": 0.0,
+                },
+                "train_generator.dit.sampling.guidance": 1.0,
+                "sample_generator.dit.guidance": 1.0,
+            },
+            "diffusion.mean_flow.mix` is 0.5, and `train_generator.dit.diffusion.label_dropout` is",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_work(changes: dict[str, Any], message: str | None) -> None:
@@ -247,12 +288,17 @@ def test_what_does_not_fit_is_refused_before_work(changes: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"codes": 256, "side": 8}, None),
+        ({"codes": 256, "side": 8, "causal": False}, None),
         (
-            {"codes": 512, "side": 8},
+            {"codes": 512, "side": 8, "causal": False},
             "over a codebook of 512 codes, but `train_tokenizer.dvae.codebook_size`",
         ),
-        ({"codes": 256, "side": 16}, "a transformer over 256 codes of an image, but images of 32 pixels have 64"),
+        (
+            {"codes": 256, "side": 16, "causal": False},
+            "over 256 codes of an image, but images of 32 pixels have 64",
+        ),
+        ({"codes": 256, "side": 8, "causal": True}, "holds another network than the generator masked"),
+        ({"width": 8}, "holds another network than the generator masked"),
     ],
 )
 def test_initial_weights_for_other_codes_are_refused(

@@ -32,7 +32,7 @@ def generator_manifest(folder: Path) -> dict[str, Any]:
     manifest = open_artifact(folder, GENERATOR)
     if not manifest.get("trained", True):
         raise ArtifactError(
-            f"{folder} holds no generator, because {manifest['reason']}: set it to dit or pretrained, and run "
+            f"{folder} holds no generator, because {manifest['reason']}: choose one, and run "
             "`dvc repro train_generator`."
         )
     return manifest

@@ -73,13 +73,13 @@ class MeanFlow:
         return self.flow.add_noise(x0, noise, t[:, 0])
 
     def trained(
-        self, predict: Predict, unconditional: Predict | None, x0: Tensor, noise: Tensor, t: Tensor, kept: Tensor
+        self, predict: Predict, unconditional: Predict | None, x0: Tensor, noise: Tensor, t: Tensor, conditional: Tensor
     ) -> dict[str, Tensor]:
         """Return `loss`, which is trained, and `error`, the mean squared error, (N,) each, float32.
 
         The target is ṽ - (t - r) (ṽ ∂u/∂x + ∂u/∂t), its derivative by forward differentiation, without a gradient. With
         guidance ω and κ, ṽ = ω v + κ u(x, t, t | y) + (1 - ω - κ) u(x, t, t), so that one call gives a guided image;
-        where the condition is dropped ṽ = v. The squared error e is weighted by 1 / (e + 0.001)^p.
+        without a condition ṽ = v. The squared error e is weighted by 1 / (e + 0.001)^p.
 
         Args:
             predict: the network under the conditions.
@@ -87,14 +87,14 @@ class MeanFlow:
             x0: data, (N, C, ...).
             noise: standard normal, of the same shape.
             t: pairs of times, (N, 2).
-            kept: where the condition is not dropped, bool (N,).
+            conditional: where there is a condition, and it is not dropped, bool (N,).
         """
         x, velocity = self.add_noise(x0, noise, t), noise - x0
         shape = (-1, *(1,) * (x.ndim - 1))
         # Neither fused attention nor its backward pass has a forward derivative.
         with sdpa_kernel(SDPBackend.MATH):
             guided = self._guided(predict, unconditional, x, velocity, t[:, :1].expand(-1, 2))
-            velocity = torch.where(kept.view(shape), guided, velocity)
+            velocity = torch.where(conditional.view(shape), guided, velocity)
 
             def average(x: Tensor, later: Tensor) -> Tensor:
                 return predict(x, self.timesteps(torch.stack([later, t[:, 1]], dim=1))).float()

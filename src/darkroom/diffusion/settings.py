@@ -62,7 +62,7 @@ class MeanFlowLoss(Section):
     """The pairs of times, the guidance in the target, and the weight of MeanFlow's loss."""
 
     fraction: Probability = 0.75
-    """Fraction of images with two different times; the others train the velocity."""
+    """Fraction of images with two different times, the others train the velocity; the paper: 0.25 or 0.75."""
     guidance: Weight = 1.0
     """Scale of guidance in the training target, so that sampling needs no second call; 1: none."""
     mix: Fraction = 0.0

@@ -47,7 +47,8 @@ def run(params: ScoreParams) -> None:
         scores, terms, count = measure_bits(bits, samples["model"], device)
         lines.extend(terms)
         note = (
-            f"bits_per_dim: {count} latents of the {bits.split} split, noise of seed {bits.seed}, averaged weights, "
+            f"bits_per_dim: {count} latents of the {bits.split} split, "
+            f"{f'noise of seed {bits.seed}, ' if terms else ''}averaged weights, "
             "each under its class, if any, without guidance"
         )
         return Measurement(scores, notes=[note])

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 from darkroom.errors import DarkroomError
@@ -60,7 +62,7 @@ def run_in(module: nn.Module, precision: str, compiled: bool, device: torch.devi
     """Use autocast and compilation in a network for sampling, in place.
 
     Args:
-        module: returns one tensor, which is float32 again.
+        module: returns a tensor or several, which are float32 again.
         precision: `fp32` or `bf16`.
         compiled: whether torch compiles it, for fixed shapes.
         device: where it runs.
@@ -68,10 +70,10 @@ def run_in(module: nn.Module, precision: str, compiled: bool, device: torch.devi
     if precision != "fp32":
         forward, dtype = module.forward, _TYPES[precision]
 
-        def cast(*inputs: Tensor) -> Tensor:
+        def cast(*inputs: Any, **named: Any) -> Any:
             with torch.autocast(device.type, dtype=dtype):
-                output: Tensor = forward(*inputs)
-            return output.float()
+                outputs = forward(*inputs, **named)
+            return tree_map_only(Tensor, Tensor.float, outputs)
 
         module.forward = cast
     if compiled:

@@ -45,7 +45,7 @@ def fits(params: Any) -> None:
     if section.chosen.codes:
         key = f"{source}.{section.chosen.dropout_key}"
         require_dropout(f"sample_generator.{kind}.guidance", sampling.guidance, key, section.chosen.label_dropout)
-    _require_one_process(params)
+    _require_mean_flow(params)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
         source += ".diffusion" if "diffusion" in type(section.chosen).model_fields else ""
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
@@ -98,11 +98,25 @@ def _require_distillable(params: Any) -> None:
     _require_plain(params, _CHOSEN, this, "and only the averaged weights of the end can be distilled")
 
 
-def _require_one_process(params: Any) -> None:
-    """Check that MeanFlow has one process: its forward derivative passes by the hooks that add gradients up."""
-    section, other = params.train_generator, "train_generator.dit.diffusion.objective"
-    if section.kind == "dit" and section.dit.diffusion.objective == "mean_flow" and section.training.processes > 1:
-        refuse_both(params, "train_generator.training.processes", other, "which needs one process: set the former to 1")
+def _require_mean_flow(params: Any) -> None:
+    """Check that MeanFlow has a null to guide with, and one process: its derivative skips the hooks of gradients."""
+    section, source = params.train_generator, "train_generator.dit.diffusion"
+    if section.kind != "dit" or section.dit.diffusion.objective != "mean_flow":
+        return
+    if section.training.processes > 1:
+        keys = "train_generator.training.processes", f"{source}.objective"
+        refuse_both(params, *keys, "which needs one process: set the former to 1")
+    loss = section.dit.diffusion.mean_flow
+    if loss.guidance == 1 and not loss.mix:
+        return
+    name, plain = ("guidance", 1.0) if loss.guidance != 1 else ("mix", 0.0)
+    key = f"{source}.mean_flow.{name}"
+    if section.chosen.condition == "none":
+        remedy = f"so there is no unconditional prediction for guidance: set the former to {plain}"
+        refuse_both(params, key, "train_generator.dit.model.condition", remedy)
+    if not section.chosen.label_dropout:
+        remedy = f"so the unconditional prediction is never trained: raise the latter, or set the former to {plain}"
+        refuse_both(params, key, f"{source}.label_dropout", remedy)
 
 
 def _require_codes(params: Any) -> None:
@@ -117,7 +131,7 @@ def _require_codes(params: Any) -> None:
         remedy = "but this generator needs discrete latents: set the latter to codes"
         refuse_both(params, this, "encode_latents.latents", remedy)
     names = [name for name in TOKENIZERS if TOKENIZERS.load("settings", name).discrete]
-    remedy = f"but this generator needs discrete latents: set the latter to {' or '.join(names)}"
+    remedy = f"but this generator needs discrete latents: set the latter to {', '.join(names[:-1])} or {names[-1]}"
     refuse_both(params, this, "train_tokenizer.kind", remedy)
 
 
@@ -127,14 +141,16 @@ def _require_same_codes(params: Any) -> None:
     folder = params.train_generator.training.init.folder
     if folder == NO_FILE or not (file := Path(folder) / "config.json").is_file():
         return  # weights in a file are checked when the training begins
-    config, size = json.loads(file.read_text()), params.ingest.image_size
-    codes, side = getattr(tokenizer.chosen, "codebook_size", None), -(-size // tokenizer.chosen.factor)
-    if codes is not None and config.get("codes", codes) != codes:
+    config, size, kind = json.loads(file.read_text()), params.ingest.image_size, params.train_generator.kind
+    if "codes" not in config or config["causal"] != (kind == "autoregressive"):
+        refuse(f"`{key}` is {folder}, which holds another network than the generator {kind}: choose other weights.")
+    codes, side = getattr(tokenizer.chosen, "codebook_size", config["codes"]), -(-size // tokenizer.chosen.factor)
+    if config["codes"] != codes:
         refuse(
             f"`{key}` is {folder}, a transformer over a codebook of {config['codes']:,} codes, but "
             f"`train_tokenizer.{tokenizer.kind}.codebook_size` is {codes:,}: use weights for the same tokenizer."
         )
-    if config.get("side", side) != side:
+    if config["side"] != side:
         refuse(
             f"`{key}` is {folder}, a transformer over {config['side'] ** 2:,} codes of an image, but images of {size} "
             f"pixels have {side**2:,}: use weights for the same number of codes."

@@ -21,11 +21,11 @@ class BitsSettings(Section):
     split: Literal["train", "val", "test"] = "test"
     """Split of the latents."""
     images: Positive = 100
-    """Latents, drawn from the split; each passes the network once for each timestep."""
+    """Latents, drawn from the split; each passes the network once for each timestep, or as codes once."""
     batch: Positive = 50
     """Latents in a forward pass."""
     seed: Seed = 0
-    """Seed of the noise."""
+    """Seed of the noise, which codes do not need."""
 
     def _misfits(self) -> Iterator[str]:
         if (self.generator == NO_FILE) != (self.latents == NO_FILE):

@@ -198,8 +198,10 @@ def generated(request: Request, images: int) -> "tuple[list[Named], Origin]":
         ]
     filled = None if request.hole is None else filling(request.hole, sampler, manifest)
     rows = [np.concatenate(list(generate(sampler, sizes, sampling, conditions=each))) for each in conditions]
-    rows = rows if filled is None else [np.concatenate([filled.shown[None], filled(row)]) for row in rows]
+    rows = rows if filled is None else [filled(row) for row in rows]
     used = settings.model_dump(include={"weights", "checkpoint", "precision"}) | sampling.model_dump()
+    if request.hole is not None:
+        used["inpaint"] = {**request.hole._asdict(), "file": request.hole.file.name}
     return list(zip(request.names, rows, strict=True)), Origin(settings.seed, used, models)
 
 

@@ -62,13 +62,14 @@ def sample_command(
         float | None, Option(help="divisor of the logits of codes", rich_help_panel=_OVERRIDES)
     ] = None,
     top_k: Annotated[
-        int | None, Option(min=1, help="the most likely codes alone, this many", rich_help_panel=_OVERRIDES)
+        int | None, Option(min=1, help="sample among the k most likely codes", rich_help_panel=_OVERRIDES)
     ] = None,
     inpaint: Annotated[
         Path | None, Option(metavar="FILE", help="with --labels or --text, a generator of masked codes: an image")
     ] = None,
     box: Annotated[
-        str | None, Option(metavar="L,T,R,B", help="with --inpaint: the rectangle that is filled, in pixels")
+        str | None,
+        Option(metavar="L,T,R,B", help="with --inpaint: the rectangle to fill, in pixels"),
     ] = None,
     outside: Annotated[bool, Option("--outside", help="with --inpaint: fill all outside of the rectangle")] = False,
     weights: Annotated[

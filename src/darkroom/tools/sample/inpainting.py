@@ -13,8 +13,6 @@ from darkroom.errors import DarkroomError
 from darkroom.tools.images import preparation, read_image
 from darkroom.tools.sample.hole import Hole
 
-_GREY = 128  # level of the hole where the image is shown
-
 
 @dataclass(frozen=True)
 class Filled:
@@ -26,11 +24,6 @@ class Filled:
     image: NDArray[np.uint8]
     hole: NDArray[np.bool_]
 
-    @property
-    def shown(self) -> NDArray[np.uint8]:
-        """The image with a grey hole."""
-        return np.where(self.hole, np.uint8(_GREY), self.image)
-
     def __call__(self, generated: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return generated images (N, C, H, W) with the pixels of the image outside of the hole."""
         return np.where(self.hole, generated, self.image)
@@ -39,7 +32,8 @@ class Filled:
 def filling(hole: Hole, sampler: Any, manifest: Mapping[str, Any]) -> Filled:
     """Give the codes of an image outside of a hole to a `MaskedSampler`, and return the image.
 
-    A code is drawn if its part of the image, of the size of an image over the codes of a row, touches the hole.
+    A code is drawn if its part of the image touches the hole. A part has a whole number of pixels a side, and the last
+    one may lie partly outside of the image; where several numbers are possible, all count.
 
     Raises:
         DarkroomError: the file cannot be read, or the rectangle is empty or not inside the image.
@@ -56,8 +50,9 @@ def filling(hole: Hole, sampler: Any, manifest: Mapping[str, Any]) -> Filled:
     where = np.full((height, width), hole.outside)
     where[top:bottom, left:right] = not hole.outside
     codes = sampler.tokenizer.encode_codes(torch.from_numpy(image)[None].to(sampler.device))[0]
-    rows, columns = (np.arange(size) * len(codes) // size for size in (height, width))
     touched = np.zeros(codes.shape, dtype=bool)
-    np.logical_or.at(touched, (rows[:, None], columns[None]), where)
+    for factor in (pixels for pixels in range(1, height + 1) if -(-height // pixels) == len(codes)):
+        rows, columns = (np.arange(size) // factor for size in (height, width))
+        np.logical_or.at(touched, (rows[:, None], columns[None]), where)
     sampler.known = codes.masked_fill(torch.from_numpy(touched).to(codes.device), -1)
     return Filled(image, where)

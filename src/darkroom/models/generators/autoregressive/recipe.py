@@ -3,12 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from darkroom.device import to_device
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.autoregressive.sample import AutoregressiveSampler
-from darkroom.models.generators.codes.recipe import CodeRecipe, correct
+from darkroom.models.generators.codes.recipe import CodeRecipe, correct, cross_entropy
 from darkroom.models.generators.codes.settings import OfCodes
 from darkroom.models.generators.conditions import Captioned
 from darkroom.models.generators.data import GeneratorData
@@ -41,16 +40,18 @@ class AutoregressiveRecipe(CodeRecipe):
         tokens = self.model.config.tokens
         annealed = training and self.settings.loss.order == "annealed"
         codes, condition, uniform = self._drawn(batch, stream, label_dropout, (1 + tokens) * annealed)
+        captions = condition if isinstance(condition, Captioned) else None
+        condition = self.words_hidden(batch, condition) if training else condition
         order = to_device(self._orders(batch.positions, uniform), codes.device) if annealed else None
         logits, text = self.modules[self.name](codes, condition, order)
         codes = codes if order is None else codes.gather(1, order)
-        loss = functional.cross_entropy(logits.float().mT, codes, reduction="none").mean(dim=1)
+        loss = cross_entropy(logits, codes).mean(dim=1)
+        accuracy = correct(logits, codes).mean(dim=1)
         if text is None:
-            return {"loss": loss, "accuracy": correct(logits, codes).mean(dim=1)}
-        assert isinstance(condition, Captioned)
-        words, fraction = self._text_loss(text, condition), self.settings.loss.text if training else 0.0
-        terms = {"codes": loss, "text": words, "accuracy": correct(logits, codes).mean(dim=1)}
-        return {"loss": fraction * words + (1 - fraction) * loss, **terms}
+            return {"loss": loss, "accuracy": accuracy}
+        assert captions is not None  # they have logits
+        words, fraction = self._text_loss(text, captions), self.settings.loss.text
+        return {"loss": fraction * words + (1 - fraction) * loss, "codes": loss, "text": words, "accuracy": accuracy}
 
     def _orders(self, positions: NDArray[np.int64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the order of the codes of each image, (N, T): random where the first number is small enough."""
@@ -64,5 +65,5 @@ class AutoregressiveRecipe(CodeRecipe):
         """Return the nats per token of each caption after its first, up to its end, (N,); 0 without a caption."""
         numbers = self.model.caption_numbers(captions.tokens)[:, 1:]
         counted = (captions.tokens[:, 1:] > 0) & captions.keep[:, None]
-        nats = functional.cross_entropy(logits.float().mT, numbers, reduction="none")
+        nats = cross_entropy(logits, numbers)
         return (nats * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)

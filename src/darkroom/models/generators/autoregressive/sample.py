@@ -44,5 +44,6 @@ class AutoregressiveSampler(CodeSampler):
     def code_bits(self, codes: Tensor, condition: Condition) -> Tensor:
         """Return -1/T Σ log2 p(c_t | c_<t, y) of codes (N, h, w), without guidance, (N,) float64."""
         flat = codes.flatten(1).long()
-        logits = self.model(flat, condition)[0].double()
-        return functional.cross_entropy(logits.mT, flat, reduction="none").mean(dim=1) / math.log(2)
+        logits = self.model(flat, condition)[0]
+        nats = [functional.cross_entropy(*each, reduction="none") for each in zip(logits, flat, strict=True)]
+        return torch.stack(nats).cpu().double().mean(dim=1) / math.log(2)

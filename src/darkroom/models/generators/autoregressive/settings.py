@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from darkroom.diffusion.settings import Probability
-from darkroom.models.generators.codes.settings import CodeSampling, OfCodes
-from darkroom.params.section import Fraction, Section
+from darkroom.models.generators.codes.settings import CodeLoss, CodeSampling, OfCodes
+from darkroom.params.section import Fraction
 
 
-class Loss(Section):
+class Loss(CodeLoss):
     """The order of the codes, and the terms of the loss."""
 
     order: Literal["raster", "annealed"] = "raster"
@@ -19,8 +19,6 @@ class Loss(Section):
     """order annealed: fraction of the training from which every order is raster."""
     text: Fraction = 0.125
     """condition caption: weight of the loss of the caption's tokens, of 1 in all; 0.125 in DALL-E."""
-    label_dropout: Fraction = 0.1
-    """Fraction of conditions replaced by the learned null, for guidance."""
 
     READ_WITH: ClassVar = {"random_until": ("order", "annealed"), "raster_from": ("order", "annealed")}
 
@@ -42,7 +40,10 @@ class Autoregressive(OfCodes):
     sampling: CodeSampling = CodeSampling.model_construct()
     """Sampling of evaluations, and of the grids while training."""
 
-    READ_WITH: ClassVar = {"loss.text": ("model.condition", "caption")}
+    READ_WITH: ClassVar = {
+        "loss.text": ("model.condition", "caption"),
+        "loss.word_dropout": ("model.condition", "caption"),
+    }
 
 
 class AutoregressiveSampling(CodeSampling):

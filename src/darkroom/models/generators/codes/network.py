@@ -115,10 +115,10 @@ class CodeTransformer(SavedNetwork):
         super().__init__()
         self.config, width = config, config.width
         self.words = nn.Embedding(config.codes + (not config.causal), width)  # the last one: masked
-        self.positions = nn.Parameter(torch.empty(config.tokens, width))
+        self.positions = nn.Embedding(config.tokens, width)
         if config.causal:
-            self.targets = nn.Parameter(torch.empty(config.tokens, width))
-        self.prefix_positions = nn.Parameter(torch.empty(config.prefix, width))
+            self.targets = nn.Embedding(config.tokens, width)
+        self.prefix_positions = nn.Embedding(config.prefix, width)
         self._add_condition()
         self.dropout = nn.Dropout(config.token_dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
@@ -138,7 +138,7 @@ class CodeTransformer(SavedNetwork):
             length, known = config.caption_shape
             self.register_buffer("vocabulary", torch.arange(known))
             self.caption = nn.Embedding(known + 2, width)  # the first: any other token; the last: after the end
-            self.null = nn.Parameter(torch.empty(length, width))
+            self.null = nn.Embedding(length, width)
             if config.causal:
                 self.text_head = nn.Linear(width, known + 2)
 
@@ -163,7 +163,14 @@ class CodeTransformer(SavedNetwork):
         """The code that stands for a masked one, after all others."""
         return self.config.codes
 
-    def forward(self, codes: Tensor, condition: Condition, order: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self,
+        codes: Tensor,
+        condition: Condition,
+        order: Tensor | None = None,
+        caches: list[Cache] | None = None,
+        place: int = 0,
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the logits of codes, (N, T, K), and of a caption's tokens, (N, P - 1, V), or None.
 
         Args:
@@ -171,18 +178,27 @@ class CodeTransformer(SavedNetwork):
                 `mask`.
             condition: class numbers, int64 (N,), or `null_label`; CLIP embeddings; captions; or None.
             order: the place of each code in turn, int64 (N, T); None: row by row. Only with a causal mask.
+            caches: those of `begin`; only the logits of the next code are returned, (N, K). `codes` are then those of
+                one place, (N, 1), or none, (N, 0), where the first code is next.
+            place: the place of `codes` with caches.
         """
+        if caches is not None and codes.shape[1]:
+            inputs = self.words(codes) + self.positions.weight[place] + self.targets.weight[place + 1]
+            return self._logits(self._hidden(inputs, caches)[:, -1]), None
         prefix = self._prefix(condition, len(codes))
+        before, last = prefix[:, :-1], prefix[:, -1:]
+        if caches is not None:
+            inputs = torch.cat([before, last + self.targets.weight[0]], dim=1)
+            return self._logits(self._hidden(inputs, caches)[:, -1]), None
+        positions = self.positions.weight
         if not self.config.causal:
-            tokens = self.dropout(self.words(codes)) + self.positions
+            tokens = self.dropout(self.words(codes)) + positions
             hidden = self._hidden(torch.cat([prefix, tokens], dim=1))
             return self._logits(hidden[:, -self.config.tokens :]), None
-        positions: Tensor = self.positions
-        targets: Tensor = self.targets
+        targets = self.targets.weight
         if order is not None:
             codes, positions, targets = codes.gather(1, order), positions[order], targets[order]
         tokens = self.dropout(self.words(codes)) + positions
-        before, last = prefix[:, :-1], prefix[:, -1:]
         inputs = torch.cat([last, tokens[:, :-1]], dim=1) + targets
         hidden = self._hidden(torch.cat([before, inputs], dim=1))
         text = self.text_head(hidden[:, : before.shape[1]]) if self.config.caption_shape is not None else None
@@ -191,14 +207,13 @@ class CodeTransformer(SavedNetwork):
     def begin(self, condition: Condition, images: int) -> tuple[Tensor, list[Cache]]:
         """Return the logits of the first code, (N, K), and the caches for `next`; codes follow row by row."""
         caches = [Cache(self.config.prefix + self.config.tokens) for _ in self.blocks]
-        prefix = self._prefix(condition, images)
-        inputs = torch.cat([prefix[:, :-1], prefix[:, -1:] + self.targets[0]], dim=1)
-        return self._logits(self._hidden(inputs, caches)[:, -1]), caches
+        none = torch.empty(images, 0, dtype=torch.int64, device=self.positions.weight.device)
+        return self(none, condition, caches=caches)[0], caches
 
     def next(self, codes: Tensor, place: int, caches: list[Cache]) -> Tensor:
         """Return the logits of the code after the one at a place, (N, K), given its codes (N,)."""
-        inputs = self.words(codes) + self.positions[place] + self.targets[place + 1]
-        return self._logits(self._hidden(inputs[:, None], caches)[:, -1])
+        logits: Tensor = self(codes[:, None], None, caches=caches, place=place)[0]
+        return logits
 
     def caption_numbers(self, tokens: Tensor) -> Tensor:
         """Return the rows of `caption` for tokens (N, L), int64: 0 if unknown, the last row after the end."""
@@ -210,15 +225,15 @@ class CodeTransformer(SavedNetwork):
         """Return the tokens of a condition, (N, P, D)."""
         if isinstance(condition, Captioned):
             words = self.caption(self.caption_numbers(condition.tokens))
-            return torch.where(condition.keep[:, None, None], words, self.null) + self.prefix_positions
+            return torch.where(condition.keep[:, None, None], words, self.null.weight) + self.prefix_positions.weight
         if isinstance(condition, Embedded):
             tokens = self.vector(condition.vector, condition.keep)[:, None]
             if condition.tokens is not None:
                 tokens = torch.cat([self.text(condition.tokens, condition.keep)[0], tokens], dim=1)
-            return tokens + self.prefix_positions
+            return tokens + self.prefix_positions.weight
         if condition is not None:
-            return self.labels(condition)[:, None] + self.prefix_positions
-        return self.prefix_positions.expand(images, -1, -1)
+            return self.labels(condition)[:, None] + self.prefix_positions.weight
+        return self.prefix_positions.weight.expand(images, -1, -1)
 
     def _hidden(self, x: Tensor, caches: list[Cache] | None = None) -> Tensor:
         for number, block in enumerate(self.blocks):

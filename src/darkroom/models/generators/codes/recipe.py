@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from darkroom.device import to_device
 from darkroom.diffusion.scalers import EmbeddingScaler, spaced_rows
@@ -13,7 +14,7 @@ from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.codes.network import CodesConfig, CodeTransformer
 from darkroom.models.generators.codes.sample import CodeSampler
 from darkroom.models.generators.codes.settings import OfCodes
-from darkroom.models.generators.conditions import Condition, asked_classes, balanced, condition_of, nulled
+from darkroom.models.generators.conditions import Captioned, Condition, asked_classes, balanced, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.recipe import GeneratorRecipe
@@ -116,6 +117,14 @@ class CodeRecipe(GeneratorRecipe):
         dropped = to_device(uniform[:, 0] < label_dropout, codes.device)
         return codes, nulled(condition_of(batch.data), self.model.null_label, dropped), uniform[:, 1:]
 
+    def words_hidden(self, batch: Batch, condition: Condition) -> Condition:
+        """Return a condition with some words of its captions replaced by the unknown token, by position."""
+        if not isinstance(condition, Captioned):
+            return condition
+        length = condition.tokens.shape[1]
+        _, hidden = random_numbers(self.seed, "codes/words", batch.positions.tolist(), 0, length)
+        return condition.without(to_device(hidden < self.settings.loss.word_dropout, condition.tokens.device))
+
 
 def config_of(settings: OfCodes, data: GeneratorData, causal: bool) -> CodesConfig:
     """Return the shape of a transformer for stored codes."""
@@ -141,6 +150,14 @@ def frequencies(data: GeneratorData) -> NDArray[np.float32]:
     codes = data.latents.__getitems__(spaced_rows(len(data.latents), _COUNTED))["codes"]
     counts = 1 + np.bincount(codes.astype(np.int64).ravel(), minlength=len(data.latents.codebook))
     return (counts / counts.sum()).astype(np.float32)
+
+
+def cross_entropy(logits: Tensor, codes: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return -log p of codes, in nats, float32, of their shape; logits are (..., K)."""
+    flat = functional.cross_entropy(
+        logits.float().flatten(0, -2), codes.flatten(), reduction="none", label_smoothing=smoothing
+    )
+    return flat.view_as(codes)
 
 
 def correct(logits: Tensor, codes: Tensor) -> Tensor:

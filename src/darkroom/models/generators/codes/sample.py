@@ -83,7 +83,7 @@ class CodeSampler:
     @property
     def device(self) -> torch.device:
         """The device of the network."""
-        return self.model.positions.device
+        return self.model.positions.weight.device
 
     def to(self, device: torch.device) -> Self:
         """Move the network to a device, and return the sampler."""

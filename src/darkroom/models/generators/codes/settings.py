@@ -22,6 +22,15 @@ class Model(Transformer):
     """The embeddings of the codes are also the weights of their logits, for small data."""
 
 
+class CodeLoss(Section):
+    """The conditions that a transformer over codes is trained on."""
+
+    label_dropout: Fraction = 0.1
+    """Fraction of conditions replaced by the learned null, for guidance."""
+    word_dropout: Fraction = 0.05  # enough to learn the unknown token, which no training caption has
+    """condition caption: fraction of a caption's tokens read as the unknown token while training."""
+
+
 class OfCodes(Kind):
     """A generator of codes."""
 
@@ -53,9 +62,9 @@ class CodeSampling(Section):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divisor of the logits; below 1 likely codes become more frequent."""
     top_k: Positive | None = None
-    """Only the most likely codes, this many, are sampled; null: all."""
+    """Sample among the k most likely codes; null: among all."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Only the most likely codes, up to this sum of their probabilities, are sampled."""
+    """Sample among the most likely codes whose probabilities have at least this sum."""
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Codes less likely than this fraction of the likeliest one are not sampled."""
     guidance: Weight = 1.5

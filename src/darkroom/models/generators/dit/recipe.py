@@ -17,6 +17,7 @@ from darkroom.models.generators.conditions import (
     Captioned,
     Condition,
     ConditionSource,
+    Embedded,
     asked_classes,
     balanced,
     condition_of,
@@ -82,7 +83,8 @@ class DiTRecipe(GeneratorRecipe):
         self.scaler, self.tokenizer = scaler, tokenizer
         self.modules: dict[str, nn.Module] = {"dit": model}
         self.phases = (Phase("dit", self.loss),)
-        self.blocks = list(model.blocks)
+        # Checkpointed activations would be recomputed outside of MeanFlow's forward differentiation.
+        self.blocks = [] if isinstance(self.objective, MeanFlow) else list(model.blocks)
         self.evaluation_settings = sampling
         self.use_conditions(model.config.condition, model.config.classes, conditions, evaluation)
 
@@ -174,7 +176,8 @@ class DiTRecipe(GeneratorRecipe):
             null = nulled(condition, self.model.null_label)
             predict, unconditional = (partial(self._predict, condition=each) for each in (condition, null))
             both = None if condition is None else unconditional
-            return self.objective.trained(predict, both, x0, noise, time, ~dropped)
+            conditional = ~dropped & condition.keep if isinstance(condition, Embedded | Captioned) else ~dropped
+            return self.objective.trained(predict, both, x0, noise, time, conditional)
         x = self.objective.add_noise(x0, noise, time)
         output = self.modules["dit"](x, self.objective.timesteps(time), condition)
         return self.objective.losses(output, x0, noise, x, time)

@@ -1,6 +1,7 @@
 """Masked codes, unmasked in a few steps, in the order of the Halton sequence or of the network's confidence."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -42,14 +43,17 @@ class MaskedSampler(CodeSampler):
             known = self.known.flatten().to(self.device)
             codes = torch.where(known < 0, codes, known)
         rank = torch.from_numpy(halton_rank(config.side)).double()  # (T,)
-        for step, masked in enumerate(masked_counts(codes, model.mask, settings)):
+        counts = masked_counts(codes, model.mask, settings)
+        for step, masked in enumerate(counts):
             logits = model(torch.cat([codes, codes]) if guided else codes, condition)[0]
-            fraction = step / max(1, settings.steps - 1)
             if guided:
-                logits = guided_halves(logits, scale_at(settings, fraction))
+                logits = guided_halves(logits, scale_at(settings, step / max(1, len(counts) - 1)))
             guesses, score = self._guessed(logits, numbers, seed, step, settings)
             if settings.order == "halton":
                 score = -rank.expand(n, -1)
+            else:
+                noise = torch.from_numpy(gumbel(seed, "masked/choice", numbers, step, settings.steps, config.tokens))
+                score = score + settings.choice_temperature * (1 - (step + 1) / len(counts)) * noise
             hidden = codes.cpu() == model.mask
             place = score.masked_fill(~hidden, torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
             stays = hidden & (place < config.tokens - masked[:, None])
@@ -59,23 +63,21 @@ class MaskedSampler(CodeSampler):
     def _guessed(
         self, logits: Tensor, numbers: Sequence[int], seed: int, step: int, settings: MaskedSampling
     ) -> tuple[Tensor, Tensor]:
-        """Return a code for each place, int64 (N, T), and its confidence with noise, float64 (N, T), on the CPU.
+        """Return a code for each place, int64 (N, T), and its unfiltered log p, float64 (N, T), on the CPU.
 
         One image at a time: T times K numbers in float64 need much memory.
         """
         steps, tokens = settings.steps, logits.shape[1]
         places = [number * steps + step for number in numbers]
         uniform = random_numbers(seed, "masked/codes", places, 0, tokens)[1]
-        guesses, confidence = torch.empty(2, len(numbers), tokens, dtype=torch.float64)
+        guesses = torch.empty(len(numbers), tokens, dtype=torch.int64)
+        confidence = torch.empty(len(numbers), tokens, dtype=torch.float64)
         for row, given in enumerate(logits):
-            left = filtered(given.cpu().double(), settings)  # (T, K)
-            guess = drawn(left, uniform[row])
-            guesses[row] = guess
-            confidence[row] = left.log_softmax(dim=-1).gather(1, guess[:, None])[:, 0]
-        if settings.order == "confidence":
-            noise = gumbel(seed, "masked/choice", numbers, step, steps, tokens)
-            confidence += settings.choice_temperature * (1 - (step + 1) / steps) * torch.from_numpy(noise)
-        return guesses.long(), confidence
+            exact = (given.cpu() if given.device.type == "mps" else given).double()  # (T, K); it has no float64
+            guess = drawn(filtered(exact, settings), uniform[row])
+            guesses[row] = guess.cpu()
+            confidence[row] = exact.log_softmax(dim=-1).gather(1, guess[:, None])[:, 0].cpu()
+        return guesses, confidence
 
 
 def masked_counts(codes: Tensor, mask: int, settings: MaskedSampling) -> list[Tensor]:
@@ -92,6 +94,7 @@ def masked_counts(codes: Tensor, mask: int, settings: MaskedSampling) -> list[Te
     return counts
 
 
+@cache
 def halton_rank(side: int) -> NDArray[np.int64]:
     """Return the rank of each place of a side x side grid, row by row, (side²,), in the Halton sequence.
 
@@ -101,17 +104,16 @@ def halton_rank(side: int) -> NDArray[np.int64]:
     ranks: dict[int, int] = {}
     number = 0
     while len(ranks) < side**2:
-        column, row = (int(_radical_inverse(number, base) * side) for base in (2, 3))
+        column, row = (_scaled_inverse(number, base, side) for base in (2, 3))
         ranks.setdefault(row * side + column, len(ranks))
         number += 1
     return np.array([ranks[place] for place in range(side**2)])
 
 
-def _radical_inverse(number: int, base: int) -> float:
-    """Return the number with its digits mirrored at the point, in [0, 1)."""
-    value, scale = 0.0, 1.0
+def _scaled_inverse(number: int, base: int, size: int) -> int:
+    """Return ⌊size φ⌋, φ in [0, 1) the number with its digits mirrored at the point; exact."""
+    mirrored, scale = 0, 1
     while number:
         number, digit = divmod(number, base)
-        scale /= base
-        value += digit * scale
-    return value
+        mirrored, scale = mirrored * base + digit, scale * base
+    return mirrored * size // scale

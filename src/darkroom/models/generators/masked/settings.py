@@ -4,13 +4,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from darkroom.models.generators.codes.settings import CodeSampling, OfCodes
-from darkroom.params.section import Fraction, Positive, Section
+from darkroom.models.generators.codes.settings import CodeLoss, CodeSampling, OfCodes
+from darkroom.params.section import Fraction, Positive
 
 Schedule = Literal["cosine", "arccos", "linear"]
 
 
-class Loss(Section):
+class Loss(CodeLoss):
     """How many codes are masked, and the terms of the loss."""
 
     schedule: Schedule = "arccos"
@@ -19,8 +19,6 @@ class Loss(Section):
     """Probability that the target gives to all codes in equal parts."""
     unmasked: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Weight of codes that are not masked, those that are masked have 1; TiTok: 0.1."""
-    label_dropout: Fraction = 0.1
-    """Fraction of conditions replaced by the learned null, for guidance."""
 
 
 class MaskedSampling(CodeSampling):
@@ -48,3 +46,5 @@ class Masked(OfCodes):
     """Masking, and the terms of the loss."""
     sampling: MaskedSampling = MaskedSampling.model_construct()
     """Sampling of evaluations, and of the grids while training."""
+
+    READ_WITH: ClassVar = {"loss.word_dropout": ("model.condition", "caption")}
