@@ -19,12 +19,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 52_700,
-    "lines of code": 33_950,
+    "lines of src": 52_750,
+    "lines of code": 34_000,
     "files": 408,
     "lines of the longest file": 400,
     "import cycles": 0,
-    "keys of params.yaml": 706,
+    "keys of params.yaml": 708,
     "files of an optimizer step": 12,
     "files of a sampler call": 10,
 }
