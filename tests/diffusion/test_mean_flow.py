@@ -40,7 +40,7 @@ def test_the_target_is_the_formula_with_a_derivative_by_differences(guidance: fl
     kept = labels < 3
 
     def u(x: torch.Tensor, later: torch.Tensor, of: torch.Tensor, earlier: torch.Tensor = t[:, 1]) -> torch.Tensor:
-        return model(x, 1000 * torch.stack([later, later - earlier], dim=1), of)
+        return model(x, 10 * torch.stack([later, later - earlier], dim=1), of)
 
     found = made.trained(lambda x, s: model(x, s, labels), lambda x, s: model(x, s, null), x0, noise, t, kept)
     wide = t[:, :1, None, None]
@@ -68,7 +68,7 @@ def test_the_gradient_leaves_target_and_weight_alone() -> None:
     x, velocity = (1 - wide) * x0 + wide * noise, noise - x0
 
     def u(x: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
-        return model(x, 1000 * torch.stack([later, later - t[:, 1]], dim=1), labels)
+        return model(x, 10 * torch.stack([later, later - t[:, 1]], dim=1), labels)
 
     with torch.no_grad():
         ahead, behind = (u(x + way * velocity, t[:, 0] + way) for way in (1e-6, -1e-6))
@@ -96,10 +96,10 @@ def test_an_exact_average_leads_to_the_data_in_any_number_of_calls(steps: int) -
 
     def exact(x: torch.Tensor, timesteps: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
         seen.append(timesteps[0].tolist())
-        return (x - target) / (timesteps[:, 0] / 1000)[:, None, None, None]
+        return (x - target) / (timesteps[:, 0] / 10)[:, None, None, None]
 
     denoise = denoiser(exact, objective())
     found = sample(denoise, noise, objective(), Sampling(solver="euler", steps=steps))
     assert torch.allclose(found, target, atol=1e-5)
-    spans = [[1000 * (1 - number / steps), 1000 / steps] for number in range(steps)]
+    spans = [[10 * (1 - number / steps), 10 / steps] for number in range(steps)]
     assert np.allclose(seen, spans, atol=1e-2)

@@ -59,6 +59,19 @@ def clone(whole, tmp_path, monkeypatch):
     enter_copy(whole, tmp_path / "clone", monkeypatch)
 
 
+@pytest.mark.parametrize("condition", ["class", "tokens", "caption"])
+def test_mean_flow_is_trained_and_sampled_in_one_call(clone, condition):
+    """Guided in its training; embeddings and captions of some images are missing."""
+    diffusion = {"objective": "mean_flow", "mean_flow": {"guidance": 2.0, "mix": 0.1}}
+    trained = train(condition, diffusion=diffusion, sampling={"guidance": 1.0, "steps": 1})
+    assert (
+        trained["objective"] == "mean_flow"
+        and json.loads(Path("models/generator/config.json").read_text())["two_times"]
+    )
+    images, manifest = sample(condition, guidance=1.0, dit={"steps": 1})
+    assert len(images) == 12 and manifest["sampler"]["steps"] == 1
+
+
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_each_condition_is_trained_sampled_and_scored(clone, condition):
     trained = train(condition)

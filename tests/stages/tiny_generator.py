@@ -86,6 +86,7 @@ def train(
     dropout: float = 0.3,
     evaluate: dict[str, Any] | None = None,
     sampling: dict[str, Any] | None = None,
+    diffusion: dict[str, Any] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
     """Train a tiny DiT, with evaluations and grids, and return its manifest.
@@ -96,6 +97,7 @@ def train(
         dropout: fraction of conditions that are dropped.
         evaluate: changes of that section.
         sampling: changes of how grids and evaluations are sampled.
+        diffusion: changes of that section.
         changes: of the training.
     """
     model = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "condition": condition}
@@ -109,7 +111,7 @@ def train(
         "evaluate": scored | (evaluate or {}),
         "dit": {
             "model": model,
-            "diffusion": {"label_dropout": dropout},
+            "diffusion": {"label_dropout": dropout, **(diffusion or {})},
             "sampling": {"steps": 2, "guidance": guidance, **(sampling or {})},
         },
     }

@@ -19,6 +19,9 @@ from darkroom.diffusion.settings import Diffusion, MeanFlowLoss
 from darkroom.diffusion.types import Denoised, Threshold
 
 _SMALL = 1e-3  # added to the squared error in the adaptive weight
+# Pure noise, as networks embed it. With the 1000 of other objectives the network's derivative by time, which is part of
+# the target, is so large that trainings diverge.
+_UNITS = 10
 
 # From x (N, C, ...) and timesteps (N, 2) to u (N, C, ...).
 Predict = Callable[[Tensor, Tensor], Tensor]
@@ -65,8 +68,8 @@ class MeanFlow:
         return torch.stack([times[:-1], times[1:]], dim=1)
 
     def timesteps(self, t: Tensor) -> Tensor:
-        """Return 1000 t and 1000 (t - r) of pairs, (N, 2), as networks embed them."""
-        return 1000 * torch.stack([t[:, 0], t[:, 0] - t[:, 1]], dim=1)
+        """Return 10 t and 10 (t - r) of pairs, (N, 2), as networks embed them."""
+        return _UNITS * torch.stack([t[:, 0], t[:, 0] - t[:, 1]], dim=1)
 
     def add_noise(self, x0: Tensor, noise: Tensor, t: Tensor) -> Tensor:
         """Return x_t = (1 - t) x_0 + t ε, (N, C, ...), at the first times of pairs."""

@@ -77,7 +77,7 @@ class Diffusion(Section):
     TWO_TIMES: whether the network can embed a second time, which `mean_flow` needs.
     """
 
-    TWO_TIMES: ClassVar[bool] = False
+    TWO_TIMES: ClassVar[bool] = True
 
     objective: ObjectiveName
     """flow: flow matching and stochastic interpolants; gaussian: Gaussian diffusion in a number of timesteps;

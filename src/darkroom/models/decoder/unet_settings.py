@@ -57,6 +57,8 @@ class Model(Section):
 class UNetDiffusion(Diffusion):
     """The diffusion of a U-Net, and how often it is trained without its conditions."""
 
+    TWO_TIMES = False
+
     objective: ObjectiveName = "flow"
     image_dropout: Probability = 0.1
     """Fraction of image embeddings replaced by a learned null embedding, for guidance."""

@@ -46,6 +46,8 @@ class Model(Section):
 class PriorDiffusion(Diffusion):
     """The diffusion of embeddings."""
 
+    TWO_TIMES = False
+
     objective: ObjectiveName = "gaussian"
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""

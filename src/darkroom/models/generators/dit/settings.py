@@ -58,8 +58,6 @@ class Model(Transformer):
 class DiTDiffusion(Diffusion):
     """The diffusion of latents."""
 
-    TWO_TIMES = True
-
     objective: ObjectiveName = "flow"
     mean_flow: MeanFlowLoss = MeanFlowLoss.model_construct()
     """mean_flow: pairs of times, guidance and weight of the loss."""
