@@ -18,15 +18,28 @@ ROOT = Path(__file__).resolve().parents[1]
 HELP = ["--help"]  # a clone where everything is up to date, other packages, or minutes are needed for more
 # In small they take more than six seconds of a core, so `make test` only asks them how they are called.
 LONG = (
-    *("ar_sampling", "copiers", "embedding", "gpu", "ingest", "latent_reads", "loop_overhead", "optimizers", "saving"),
+    *(
+        "ar_sampling",
+        "code_transformers",
+        "copiers",
+        "embedding",
+        "gpu",
+        "ingest",
+        "latent_reads",
+        "loop_overhead",
+        "optimizers",
+        "saving",
+    ),
     *("scores", "solver_orders", "starts", "waiting"),
 )
 SMALL = {
     "ar_sampling": ["--tokens", "16", "--images", "2", "--width", "32", "--depth", "1", "--rounds", "1"],
+    "code_transformers": ["--width", "64", "--depth", "1", "--codes", "64", "--batch", "2", "--rounds", "1"],
     "coverage": ["--features", "4", "--images", "40", "--repetitions", "3", "--kernel", "20"],
     "copiers": ["--train", "60", "--images", "30", "--epochs", "1", "--cost", "20", "60"],
     "embedding": ["--images", "8", "--batch", "4", "--rounds", "1"],
     "engines": HELP,
+    "generators": HELP,
     "gpu": ["--rows", "T/bf16,T/bare,T/diffusers", "--batch", "4"],
     "ingest": ["--images", "20", "--processes", "1"],
     "large_index": HELP,

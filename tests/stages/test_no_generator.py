@@ -95,13 +95,13 @@ def test_nothing_is_sampled_by_hand(clone: Path, capsys: pytest.CaptureFixture[s
     assert f"{REASON}: choose one" in capsys.readouterr().err
     edit({}, "dit")
     assert main([*words]) == 1
-    assert f"models/generator holds no generator, because {REASON}: set" in capsys.readouterr().err
+    assert f"models/generator holds no generator, because {REASON}: choose" in capsys.readouterr().err
 
 
 def test_nothing_is_exported(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("train_generator")
     assert main(["export"]) == 1
-    assert f"models/generator holds no generator, because {REASON}: set" in capsys.readouterr().err
+    assert f"models/generator holds no generator, because {REASON}: choose" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_generator_guides_none(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:

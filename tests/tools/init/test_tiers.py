@@ -23,7 +23,7 @@ SMALL = next(tier for tier in TIERS if tier.name == "small")
 # diffusion, which params.yaml may ask for, would refuse; scores while the generator trains, which need the evaluator;
 # the tokenizer, whose defaults are those of latent diffusion, and others in params.yaml.
 OTHERS = re.compile(
-    r"^train_generator\.(evaluate|dit\.sampling)\.|\.(threads|precision|time_shift)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\.|^train_(clip|decoder|prior)\.|^train_tokenizer\.kl\.(patch|channels|training\.batch)$"
+    r"^train_generator\.(evaluate|dit\.sampling)\.|\.(threads|precision|time_shift)$|\.(none|pretrained|autoregressive|masked)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\.|^train_(clip|decoder|prior)\.|^train_tokenizer\.kl\.(patch|channels|training\.batch)$"
 )
 
 
