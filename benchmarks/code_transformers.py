@@ -50,7 +50,7 @@ def sampling(args: argparse.Namespace) -> None:
 
     def uncached(count: int) -> Tensor:
         prefix = model._prefix(labels, args.batch)
-        tokens = model.words(given[:, :count]) + model.positions[:count]
+        tokens = model.words(given[:, :count]) + model.positions.weight[:count]
         return model._logits(model._hidden(torch.cat([prefix, tokens], dim=1))[:, -1])
 
     with_cache = min(timed(cached) for _ in range(args.rounds))
