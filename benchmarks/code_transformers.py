@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from darkroom.models.generators.codes.network import CodesConfig, CodeTransformer
+from darkroom.models.generators.codes.recipe import cross_entropy
 
 Step = Callable[[], None]
 _EVERY = 16  # codes between those that are timed without the cache
@@ -64,7 +64,7 @@ def sampling(args: argparse.Namespace) -> None:
 def ours(args: argparse.Namespace, codes: Tensor) -> Step:
     """Return a training step of our transformer."""
     model, labels = network(args), torch.arange(len(codes))
-    return _step(model, lambda: functional.cross_entropy(model(codes, labels)[0].mT, codes))
+    return _step(model, lambda: cross_entropy(model(codes, labels)[0], codes).mean())
 
 
 def x_transformers(args: argparse.Namespace, codes: Tensor) -> Step:
