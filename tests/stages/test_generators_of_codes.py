@@ -164,7 +164,7 @@ def test_codes_that_a_hole_touches_are_drawn(
     filled = inpainting.filling(Hole(Path("x.png"), (2, 5, 4, 7), outside), sampler, manifest)
     inside = {2: range(1, 2), 3: range(1, 2)}  # rows 5 and 6 are codes 2 and 3, columns 2 and 3 are code 1
     drawn = {(row, column) for row, columns in inside.items() for column in columns}
-    # Outside of it: all codes but those wholly inside, of which there are none: row 5 is half of code 2.
+    # Outside of it: all codes, since no code lies wholly inside: row 5 is half of code 2.
     expected = {(row, column) for row in range(4) for column in range(4)} if outside else drawn
     assert {tuple(each) for each in (sampler.known < 0).nonzero().tolist()} == expected
     assert torch.equal(sampler.known[sampler.known >= 0], encoded[0][sampler.known >= 0])

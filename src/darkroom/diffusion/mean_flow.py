@@ -86,7 +86,7 @@ class MeanFlow:
 
         Args:
             predict: the network under the conditions.
-            unconditional: the same without conditions; None: there are none, and no guidance.
+            unconditional: the same without conditions; None: the network has no condition, and no guidance.
             x0: data, (N, C, ...).
             noise: standard normal, of the same shape.
             t: pairs of times, (N, 2).

@@ -8,7 +8,7 @@ from darkroom.errors import DarkroomError
 
 
 class Hole(NamedTuple):
-    """A rectangle of an image file that is filled anew, or all that lies outside of it.
+    """A rectangle of an image file that is filled, or everything outside of it.
 
     box: left, top, right and bottom, in pixels of the prepared image.
     """
