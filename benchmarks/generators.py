@@ -57,13 +57,14 @@ GENERATORS: dict[str, Changes] = {
         for name, changes, scale in _BY_CALLS
         for steps in (1, 2, 4, 25)
     },
-    "autoregressive": {
+    "autoregressive": {  # as presets/digits-ar.yaml
         "train_generator": {"kind": "autoregressive"},
-        f"{_SAMPLES}.autoregressive": {"guidance": 1.5, "temperature": 0.8},
+        "train_generator.training": {"learning_rate": 0.002},
+        f"{_SAMPLES}.autoregressive": {"guidance": 2.0, "temperature": 0.8},
     },
-    "masked": {
+    "masked": {  # as presets/digits-masked.yaml
         "train_generator": {"kind": "masked"},
-        f"{_SAMPLES}.masked": {"guidance": 2.0, "steps": 16, "temperature": 0.8},
+        f"{_SAMPLES}.masked": {"guidance": 2.0, "steps": 16, "temperature": 0.7},
     },
 }
 DEFAULT = ("dit", "mean_flow, 1", "autoregressive", "masked")

@@ -14,23 +14,25 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from safetensors.torch import load_file
 
 from darkroom.artifacts.manifest import file_hashes
 from darkroom.check.check import validated
 from darkroom.cli import main
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.models.generators import fits, sample_settings, settings
+from darkroom.models.generators import fits, sample_settings
 from darkroom.models.generators.codes.recipe import CodeRecipe
 from darkroom.params.section import validate
-from darkroom.stages import sample_generator, score_generator, train_generator
+from darkroom.stages import sample_generator, score_generator
 from darkroom.tools.sample import inpainting
 from darkroom.tools.sample.hole import Hole
 from darkroom.training.recipe import Batch
-from helpers import DIGITS, run, training
+from forks import in_ranks
+from helpers import DIGITS, run
+from stages.tiny_codes import member, train
 from stages.tiny_generator import INCEPTION, VALUES, enter_copy, write_clone
 
-READ = {"extractor": "models/extractor", "reference": "data/reference"}
 KINDS = ("autoregressive", "masked")
 
 
@@ -43,26 +45,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def clone(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     enter_copy(whole, tmp_path / "clone", monkeypatch)
     return tmp_path / "clone"
-
-
-def train(kind: str, condition: str = "class", loss: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Train a tiny generator of codes, and return its manifest."""
-    embedded, guidance = condition in ("image", "text", "tokens"), 1.0 if condition == "none" else 2.0
-    section = {
-        "kind": kind,
-        "training": training(images=64, batch=4).model_dump(),
-        "embeddings": "data/embeddings" if embedded else "data/none",
-        "captions": "data/shards" if condition == "caption" else "data/none",
-        "evaluate": {"every": 32, "images": 8, "batch": 4, **READ},
-        kind: {
-            "model": {"width": 16, "depth": 1, "heads": 2, "condition": condition},
-            "loss": {"label_dropout": 0.3, **(loss or {})},
-            "sampling": {"guidance": guidance},
-        },
-    }
-    values = {"run": run(grid_every=64).model_dump(), "train_generator": section}
-    train_generator.run(validate(settings.Params, values))
-    return json.loads(Path("models/generator/manifest.json").read_text())
 
 
 def sample(kind: str, **section: Any) -> ImageShards:
@@ -101,6 +83,18 @@ def test_a_stop_in_training_and_in_sampling_costs_no_bit(
             sample(kind, guidance=2.0)
             results.append((file_hashes(Path("models/generator")), file_hashes(Path("samples/generator"))))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(("kind", "condition"), [("autoregressive", "caption"), ("masked", "image")])
+def test_two_processes_train_the_weights_of_one(whole: Path, tmp_path: Path, kind: str, condition: str) -> None:
+    weights = []
+    for count in (1, 2):
+        shutil.copytree(whole, clone := tmp_path / str(count) / "clone")
+        in_ranks(member, tmp_path / str(count), count, clone, kind, condition)
+        weights.append(load_file(clone / "models/generator/model.safetensors"))
+    # A bias of keys has no effect, so its gradient is rounding, which Adam enlarges.
+    alone, shared = ({name: each for name, each in of.items() if "qkv.bias" not in name} for of in weights)
+    assert all(torch.allclose(one, shared[name], rtol=1e-3, atol=1e-5) for name, one in alone.items())
 
 
 def _stopped(kind: str, patch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,13 @@ _SMALL = 1e-3  # added to the squared error in the adaptive weight
 # the target, is so large that trainings diverge.
 _UNITS = 10
 
-# From x (N, C, ...) and timesteps (N, 2) to u (N, C, ...).
-Predict = Callable[[Tensor, Tensor], Tensor]
+# From x (M, C, ...) and timesteps (M, 2) of some images, and their numbers in the batch (M,), to u (M, C, ...).
+Predict = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _wide(of_images: Tensor, x: Tensor) -> Tensor:
+    """Return one value for each image, (N,), in a shape that multiplies x, (N, C, ...)."""
+    return of_images.view(-1, *(1,) * (x.ndim - 1))
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class MeanFlow:
 
         The target is ṽ - (t - r) (ṽ ∂u/∂x + ∂u/∂t), its derivative by forward differentiation, without a gradient. With
         guidance ω and κ, ṽ = ω v + κ u(x, t, t | y) + (1 - ω - κ) u(x, t, t), so that one call gives a guided image;
-        without a condition ṽ = v. The squared error e is weighted by 1 / (e + 0.001)^p.
+        without a condition ṽ = v. Where t = r, the target is ṽ, and nothing is differentiated. The squared error e is
+        weighted by 1 / (e + 0.001)^p.
 
         Args:
             predict: the network under the conditions.
@@ -93,21 +99,35 @@ class MeanFlow:
             conditional: where there is a condition, and it is not dropped, bool (N,).
         """
         x, velocity = self.add_noise(x0, noise, t), noise - x0
-        shape = (-1, *(1,) * (x.ndim - 1))
-        # Neither fused attention nor its backward pass has a forward derivative.
-        with sdpa_kernel(SDPBackend.MATH):
-            guided = self._guided(predict, unconditional, x, velocity, t[:, :1].expand(-1, 2))
-            velocity = torch.where(conditional.view(shape), guided, velocity)
-
-            def average(x: Tensor, later: Tensor) -> Tensor:
-                return predict(x, self.timesteps(torch.stack([later, t[:, 1]], dim=1))).float()
-
-            u, derivative, *_ = torch.func.jvp(average, (x, t[:, 0]), (velocity, torch.ones_like(t[:, 0])))
-        target = velocity - (t[:, 0] - t[:, 1]).view(shape) * derivative.detach()
+        guided = self._guided(predict, unconditional, x, velocity, t[:, :1].expand(-1, 2))
+        velocity = torch.where(_wide(conditional, x), guided, velocity)
+        apart = t[:, 0] != t[:, 1]
+        parts = []
+        for rows, of in ((torch.where(~apart)[0], self._at_once), (torch.where(apart)[0], self._between)):
+            if len(rows):
+                parts.append((rows, *of(predict, x[rows], velocity[rows], t[rows], rows)))
+        order = torch.cat([rows for rows, _, _ in parts]).argsort()
+        u, target = (torch.cat([part[place] for part in parts])[order] for place in (1, 2))
         squares = (u - target).square().flatten(1)
         total = squares.sum(dim=1)
         weight = (total.detach() + _SMALL) ** -self.loss.power
         return {"loss": weight * total, "error": squares.detach().mean(dim=1)}
+
+    def _at_once(self, predict: Predict, x: Tensor, velocity: Tensor, t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return u and its target where both times are the same: the velocity."""
+        return predict(x, self.timesteps(t), rows).float(), velocity
+
+    def _between(self, predict: Predict, x: Tensor, velocity: Tensor, t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return u and its target where the times differ."""
+        later, earlier = t[:, 0], t[:, 1]
+
+        def average(x: Tensor, later: Tensor) -> Tensor:
+            return predict(x, self.timesteps(torch.stack([later, earlier], dim=1)), rows).float()
+
+        # Neither fused attention nor its backward pass has a forward derivative.
+        with sdpa_kernel(SDPBackend.MATH):
+            u, derivative, *_ = torch.func.jvp(average, (x, later), (velocity, torch.ones_like(later)))
+        return u, velocity - _wide(later - earlier, x) * derivative.detach()
 
     def _guided(
         self, predict: Predict, unconditional: Predict | None, x: Tensor, velocity: Tensor, at: Tensor
@@ -116,9 +136,10 @@ class MeanFlow:
         scale, mix = self.loss.guidance, self.loss.mix
         if unconditional is None or (scale, mix) == (1.0, 0.0):
             return velocity
+        rows = torch.arange(len(x), device=x.device)
         with torch.no_grad():
-            guided = scale * velocity + (1 - scale - mix) * unconditional(x, self.timesteps(at)).float()
-            return guided + mix * predict(x, self.timesteps(at)).float() if mix else guided
+            guided = scale * velocity + (1 - scale - mix) * unconditional(x, self.timesteps(at), rows).float()
+            return guided + mix * predict(x, self.timesteps(at), rows).float() if mix else guided
 
     def losses(
         self, output: Tensor, x0: Tensor, noise: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None
@@ -129,7 +150,7 @@ class MeanFlow:
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
         """Return the average velocity u, and x_0 = x_t - t u, which is exact where r is 0."""
         velocity = output.float()
-        return Denoised(x - t[:, 0].view(-1, *(1,) * (x.ndim - 1)) * velocity, velocity)
+        return Denoised(x - _wide(t[:, 0], x) * velocity, velocity)
 
     def scored(self, denoised: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
         """Fail: an average velocity has no score; `misfit` refuses a classifier."""

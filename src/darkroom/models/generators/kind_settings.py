@@ -59,11 +59,15 @@ class Kind(kinds.Kind):
 
     codes: whether it needs discrete latents.
     likelihood: whether it has an exact likelihood.
+    fills: whether it fills a part of an image.
+    formats: those that `darkroom export` can write it in.
     dropout_key: the key of `label_dropout`, for messages.
     """
 
     codes: ClassVar[bool] = False
     likelihood: ClassVar[bool] = False
+    fills: ClassVar[bool] = False
+    formats: ClassVar[tuple[str, ...]] = ("safetensors",)
     dropout_key: ClassVar[str] = "diffusion.label_dropout"
 
     @property

@@ -16,6 +16,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import switch_of
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import sit_from_ours, to_published
+from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
 from darkroom.models.tokenizers.protocol import load_tokenizer
@@ -23,7 +24,6 @@ from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer
 from darkroom.tools.places import require_no_output
 
 MODEL, TOKENIZER = Path("models/generator"), Path("models/tokenizer")
-_KINDS = ("dit", "pretrained")
 
 
 def export(out: Path, form: str, weights: str = "ema") -> str:
@@ -38,42 +38,41 @@ def export(out: Path, form: str, weights: str = "ema") -> str:
     _require_new(out)
     manifest = generator_manifest(MODEL)
     kind = manifest["generator_kind"]
-    if kind not in _KINDS and form != "safetensors":
+    if form not in GENERATORS.load("settings", kind).formats:
         raise DarkroomError(
             f"{MODEL} has the kind `{kind}`, which the format {form} does not support: use --format safetensors."
         )
     if weights == "raw" and not (MODEL / "raw").is_dir():
         raise DarkroomError(f"{MODEL} was not trained here, so it has no raw weights: use --weights ema.")
     source = MODEL if weights == "ema" else MODEL / "raw"
-    if kind not in _KINDS:
-        with atomic_folder(out) as folder:
+    model = None if form == "safetensors" else DiT.from_pretrained(source)
+    if model is not None:
+        _require_published(model, form)
+    with atomic_folder(out) as folder:
+        if model is None:
             for name in (CONFIG, WEIGHTS):
                 shutil.copyfile(source / name, folder / name)
-            _write_facts(folder, manifest)
-        return _written(out, form)
-    model = DiT.from_pretrained(source)
-    if form != "safetensors" and model.config.two_times:
-        raise DarkroomError(
-            f"`train_generator.dit.diffusion.objective` is mean_flow, which the format {form} does not support: use "
-            "--format safetensors."
-        )
-    if form != "safetensors" and (switch := switch_of(model.config)):
-        name, value = switch
-        raise DarkroomError(
-            f"`train_generator.dit.model.{name}` is {value}, which the format {form} does not support: use --format "
-            "safetensors."
-        )
-    with atomic_folder(out) as folder:
-        if form == "diffusers":
+        elif form == "diffusers":
             _write_diffusers(folder, model, manifest)
-        elif form == "pt":
+        else:
             sit = manifest.get("prediction", {}).get("time_units") == "sit"
             tensors = sit_from_ours(model.state_dict()) if sit else model.state_dict()
             torch.save({name: value.clone() for name, value in to_published(tensors).items()}, folder / "model.pt")
-        else:
-            model.save_pretrained(folder)
         _write_facts(folder, manifest)
     return _written(out, form)
+
+
+def _require_published(model: DiT, form: str) -> None:
+    """Check that a format of other programs has what the network has."""
+    if model.config.two_times:
+        key, value = "diffusion.objective", "mean_flow"
+    elif switch := switch_of(model.config):
+        key, value = f"model.{switch[0]}", switch[1]
+    else:
+        return
+    raise DarkroomError(
+        f"`train_generator.dit.{key}` is {value}, which the format {form} does not support: use --format safetensors."
+    )
 
 
 def _require_new(out: Path) -> None:

@@ -135,7 +135,7 @@ def requested(
     """
     settings, model = settings_of(overrides), model_of(overrides.weights)
     manifest = generator_manifest(model)
-    if hole is not None and manifest["generator_kind"] != "masked":
+    if hole is not None and not GENERATORS.load("settings", manifest["generator_kind"]).fills:
         raise DarkroomError(
             f"--inpaint needs a generator that predicts masked codes, but {model} is of the kind "
             f"`{manifest['generator_kind']}`: set `train_generator.kind` to masked, or use --embedding-of and --mask."

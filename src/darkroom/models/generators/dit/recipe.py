@@ -22,6 +22,7 @@ from darkroom.models.generators.conditions import (
     balanced,
     condition_of,
     nulled,
+    rows_of,
 )
 from darkroom.models.generators.data import GeneratorData, by_time, drawn_latents, scale_of
 from darkroom.models.generators.dit.config import DiTConfig
@@ -182,8 +183,8 @@ class DiTRecipe(GeneratorRecipe):
         output = self.modules["dit"](x, self.objective.timesteps(time), condition)
         return self.objective.losses(output, x0, noise, x, time)
 
-    def _predict(self, x: Tensor, timesteps: Tensor, condition: Condition) -> Tensor:
-        return self.modules["dit"](x, timesteps, condition)
+    def _predict(self, x: Tensor, timesteps: Tensor, rows: Tensor, condition: Condition) -> Tensor:
+        return self.modules["dit"](x, timesteps, rows_of(condition, rows))
 
     def made(self, count: int) -> NDArray[np.uint8]:
         """Return images of the first ten classes or of ten stored conditions in turn; image i from noise i.

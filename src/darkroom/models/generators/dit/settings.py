@@ -113,6 +113,8 @@ class DiT(Kind):
     sampling: for grids and evaluations while training.
     """
 
+    formats = ("diffusers", "pt", "safetensors")
+
     model: Model = Model.model_construct()
     """Size of the transformer."""
     diffusion: DiTDiffusion = DiTDiffusion.model_construct()

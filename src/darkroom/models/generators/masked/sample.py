@@ -30,10 +30,10 @@ class MaskedSampler(CodeSampler):
     def codes(self, numbers: Sequence[int], condition: Condition, seed: int, settings: MaskedSampling) -> Tensor:
         """Return codes, int64 (N, h, w).
 
-        In each step all masked codes are drawn from their probabilities; those that come first in the order stay, the
-        others are masked again. The order is that of an evenly spread sequence of places (Besnier et al., 2025, arXiv
-        2503.17076), or of the confidence: log p of the drawn code, plus Gumbel noise times `choice_temperature` times
-        the fraction of steps that are left (Chang et al., 2022, arXiv 2202.04200).
+        In each step masked codes are drawn from their probabilities; those that come first in the order stay. The order
+        is that of an evenly spread sequence of places (Besnier et al., 2025, arXiv 2503.17076), or of the confidence:
+        log p of the drawn code, plus Gumbel noise times `choice_temperature` times the fraction of steps that are left
+        (Chang et al., 2022, arXiv 2202.04200).
         """
         model, config = self.model, self.model.config
         n, guided = len(numbers), guides(settings, condition)
@@ -48,36 +48,41 @@ class MaskedSampler(CodeSampler):
             logits = model(torch.cat([codes, codes]) if guided else codes, condition)[0]
             if guided:
                 logits = guided_halves(logits, scale_at(settings, step / max(1, len(counts) - 1)))
-            guesses, score = self._guessed(logits, numbers, seed, step, settings)
+            hidden = (codes == model.mask).cpu()
             if settings.order == "halton":
-                score = -rank.expand(n, -1)
+                stays = _first(hidden, -rank.expand(n, -1), masked)
+                guesses = self._guessed(logits, stays, numbers, seed, step, settings)[0]
             else:
+                guesses, score = self._guessed(logits, hidden, numbers, seed, step, settings)
                 noise = torch.from_numpy(gumbel(seed, "masked/choice", numbers, step, settings.steps, config.tokens))
-                score = score + settings.choice_temperature * (1 - (step + 1) / len(counts)) * noise
-            hidden = codes.cpu() == model.mask
-            place = score.masked_fill(~hidden, torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-            stays = hidden & (place < config.tokens - masked[:, None])
+                score += settings.choice_temperature * (1 - (step + 1) / len(counts)) * noise
+                stays = _first(hidden, score, masked)
             codes = torch.where(stays.to(self.device), guesses.to(self.device), codes)
         return rearrange(codes, "n (h w) -> n h w", h=config.side)
 
     def _guessed(
-        self, logits: Tensor, numbers: Sequence[int], seed: int, step: int, settings: MaskedSampling
+        self, logits: Tensor, where: Tensor, numbers: Sequence[int], seed: int, step: int, settings: MaskedSampling
     ) -> tuple[Tensor, Tensor]:
-        """Return a code for each place, int64 (N, T), and its unfiltered log p, float64 (N, T), on the CPU.
+        """Return a code for each place of `where`, bool (N, T), and its unfiltered log p; elsewhere 0.
 
-        One image at a time: T times K numbers in float64 need much memory.
+        Both on the CPU, int64 and float64 (N, T). One image at a time: T times K numbers in float64 need much memory.
         """
-        steps, tokens = settings.steps, logits.shape[1]
-        places = [number * steps + step for number in numbers]
-        uniform = random_numbers(seed, "masked/codes", places, 0, tokens)[1]
-        guesses = torch.empty(len(numbers), tokens, dtype=torch.int64)
-        confidence = torch.empty(len(numbers), tokens, dtype=torch.float64)
-        for row, given in enumerate(logits):
-            exact = (given.cpu() if given.device.type == "mps" else given).double()  # (T, K); it has no float64
-            guess = drawn(filtered(exact, settings), uniform[row])
-            guesses[row] = guess.cpu()
-            confidence[row] = exact.log_softmax(dim=-1).gather(1, guess[:, None])[:, 0].cpu()
+        places = [number * settings.steps + step for number in numbers]
+        uniform = random_numbers(seed, "masked/codes", places, 0, where.shape[1])[1]
+        guesses, confidence = torch.zeros_like(where, dtype=torch.int64), torch.zeros_like(where, dtype=torch.float64)
+        for row, (given, at) in enumerate(zip(logits, where, strict=True)):
+            exact = given[at.to(given.device)]
+            exact = (exact.cpu() if exact.device.type == "mps" else exact).double()  # (M, K); it has no float64
+            guess = drawn(filtered(exact, settings), uniform[row][at.numpy()])
+            guesses[row, at] = guess.cpu()
+            confidence[row, at] = exact.log_softmax(dim=-1).gather(1, guess[:, None])[:, 0].cpu()
         return guesses, confidence
+
+
+def _first(hidden: Tensor, score: Tensor, masked: Tensor) -> Tensor:
+    """Return the places of the highest scores among the hidden ones, all but `masked` (N,) of them, bool (N, T)."""
+    place = score.masked_fill(~hidden, torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    return hidden & (place < hidden.shape[1] - masked[:, None])
 
 
 def masked_counts(codes: Tensor, mask: int, settings: MaskedSampling) -> list[Tensor]:

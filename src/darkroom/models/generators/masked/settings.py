@@ -42,6 +42,8 @@ class Masked(OfCodes):
     sampling: for grids and evaluations while training.
     """
 
+    fills = True
+
     loss: Loss = Loss.model_construct()
     """Masking, and the terms of the loss."""
     sampling: MaskedSampling = MaskedSampling.model_construct()

@@ -14,6 +14,8 @@ from darkroom.params.section import NO_FILE, Positive, Sha256
 class Pretrained(Kind):
     """A published DiT, from the paper's `.pt` files or diffusers, used without training."""
 
+    formats = ("diffusers", "pt", "safetensors")
+
     name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = "facebook/DiT-XL-2-256"
     """Name on the Hub of a pipeline of diffusers; null: `folder` or `url`."""
     revision: str | None = None
