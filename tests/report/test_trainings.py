@@ -53,6 +53,13 @@ def test_each_band_has_its_line_under_its_name(made: Path) -> None:
     assert "0% is data, 100% is noise" in shown() and "has no line" not in shown()
 
 
+def test_the_loss_of_codes_is_drawn_with_that_of_their_frequencies(made: Path) -> None:
+    assert "code frequencies" not in lines(dit().loss) and "code frequencies" not in shown()
+    curve(Path("curves/generator"), "val/unigram", [(200, 5.0), (300, 5.0)])
+    assert "code frequencies" in lines(dit().loss)
+    assert "knows only how frequent each code is" in shown()
+
+
 def test_a_band_without_an_image_has_no_line(made: Path) -> None:
     evaluated()
     Path(f"curves/generator/plots/metrics/val/{BANDS[3]}.tsv").unlink()

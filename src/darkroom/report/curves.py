@@ -39,6 +39,7 @@ class Curve:
 class Training:
     """The curves of one training; quantities that were not logged have no points.
 
+    unigram: the loss that the frequencies of the codes alone give, of generators of codes.
     bands: the validation loss by ranges of the diffusion time.
     scores: the scores during training.
     judge: the curve of the model's quality on images that are not trained on; `judged` are its points.
@@ -48,6 +49,7 @@ class Training:
     name: str
     train: Curve
     val: Curve
+    unigram: Curve
     learning_rate: Curve
     bands: Mapping[str, Curve]
     scores: Mapping[str, Curve]
@@ -85,6 +87,7 @@ def read_training(folder: Path) -> Training:
         name=name,
         train=read_curve(folder, "train/loss"),
         val=read_curve(folder, "val/loss"),
+        unigram=read_curve(folder, "val/unigram"),
         learning_rate=read_curve(folder, "learning_rate"),
         bands={band: read_curve(folder, f"val/loss_time_{band}") for band in BANDS},
         scores={score: read_curve(folder, f"eval/{score}") for score in SCORES},

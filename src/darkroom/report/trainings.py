@@ -47,6 +47,7 @@ class Drawn:
     bands: Markup
     scores: tuple[Markup, ...]
     points: tuple[int, int]
+    of_codes: bool  # whether the chart of the loss also shows that of the codes' frequencies
     lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
     bands_missing: bool
     left_out: int
@@ -67,7 +68,12 @@ def drawn(training: Training) -> Drawn:
     return Drawn(
         title=title,
         loss=line_chart(
-            {"train": training.train.points, "val": training.val.points}, f"{title}: loss", "loss", _WIDE, _HEIGHT
+            {"train": training.train.points, "val": training.val.points, "band-4": training.unigram.points},
+            f"{title}: loss",
+            "loss",
+            _WIDE,
+            _HEIGHT,
+            names={"band-4": "code frequencies"},
         ),
         learning_rate=line_chart(
             rate, f"{title}: learning rate", "learning rate", _NARROW, _HEIGHT, x_ticks=3, log=False
@@ -83,6 +89,7 @@ def drawn(training: Training) -> Drawn:
         ),
         scores=tuple(filter(None, (_scores(training, styles) for styles in (_DISTANCES, _FRACTIONS)))),
         points=(len(training.train.points), len(training.val.points)),
+        of_codes=bool(training.unigram.points),
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
         left_out=sum(curve.left_out for curve in curves),
