@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,8 @@ OF_CODES = ("autoregressive", "masked")
 SCORES = ("fd_debiased", "label_accuracy", "precision", "recall")
 
 
-def params_of(text: str, tokenizer: str, generator: str, seed: int, images: int) -> Any:
-    """Return the parameters of a cell for a training of some images."""
+def params_of(text: str, tokenizer: str, generator: str, seed: int, images: int, samples: int) -> Any:
+    """Return the parameters of a cell for a training of some images, and some samples."""
     yaml = YAML()
     params = yaml.load(text)
     for changes in (TOKENIZERS[tokenizer], GENERATORS[generator]):
@@ -87,20 +88,21 @@ def params_of(text: str, tokenizer: str, generator: str, seed: int, images: int)
     training |= {"images": images, "validate_every": images, "seed": seed}
     training["warmup"] = round(images / 10 / batch) * batch
     section_of(params, "train_clip")["source"] = "none"
+    section_of(params, f"{_SAMPLES}.common")["images"] = samples
     return params
 
 
-def run(text: str, cell: tuple[str, str, int], images: int) -> dict[str, Any]:
-    """Train, sample and score a cell, and return its scores."""
+def write(text: str, cell: tuple[str, str, int], images: int, samples: int) -> None:
+    """Write params.yaml for a cell."""
     with (ROOT / "params.yaml").open("w") as file:
-        YAML().dump(params_of(text, *cell, images), file)
+        YAML().dump(params_of(text, *cell, images, samples), file)
     if refused := refusal():
         raise SystemExit(f"{cell}: {refused}")
-    return repro("generator")
 
 
 def speed() -> float:
-    """Return the mean images per second of the last training of a generator."""
+    """Train a generator, and return its mean images per second."""
+    subprocess.run(["dvc", "repro", "--quiet", "--force", "--single-item", "train_generator"], cwd=ROOT, check=True)
     last = (ROOT / "logs/train_generator/train.jsonl").read_text().splitlines()[-1]
     return float(json.loads(last)["mean_images_per_second"])
 
@@ -127,6 +129,7 @@ def main() -> None:
     parser.add_argument("--generators", nargs="+", choices=GENERATORS, default=DEFAULT)
     parser.add_argument("--seconds", type=float, default=180, help="of each training")
     parser.add_argument("--probe", type=int, default=3200, help="images of the training that measures the speed")
+    parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each training")
     args = parser.parse_args()
@@ -144,10 +147,12 @@ def main() -> None:
                         continue
                     trained = (tokenizer, generator.partition(",")[0])  # the calls do not change the training
                     if trained not in speeds:
-                        run(text, cell, args.probe)
+                        write(text, cell, args.probe, args.samples)
+                        subprocess.run(["dvc", "repro", "--quiet", "encode_latents"], cwd=ROOT, check=True)
                         speeds[trained] = speed()
                     images = round(args.seconds * speeds[trained])
-                    scores = run(text, cell, images)
+                    write(text, cell, images, args.samples)
+                    scores = repro("generator")
                     row: dict[str, Any] = {"tokenizer": tokenizer, "generator": generator, "seed": seed}
                     row |= {"images": images, "sampling": seconds_of(["sample_generator"])}
                     row["scores"] = {name: scores[name] for name in SCORES if name in scores}

@@ -1,4 +1,4 @@
-"""The section `run`: settings that never change a result."""
+"""The section `run`, on which no stage depends: device, workers, trackers and other settings of the machine."""
 
 # No effect on any output: the section `run`, a dependency of no stage
 
