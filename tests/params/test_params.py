@@ -1,6 +1,5 @@
 """A stage sees its own sections, and every fault is one sentence that names the key."""
 
-import fnmatch
 import os
 import re
 import shutil
@@ -18,7 +17,6 @@ from darkroom.cli import main
 from darkroom.dag.stages import STAGES
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
-from darkroom.params.fits import RENAMED
 from darkroom.params.section import PARAMS, Section, validate
 from darkroom.params.stage import (
     DVC,
@@ -35,7 +33,6 @@ from darkroom.params.stage import (
     stage_params,
     threads,
 )
-from darkroom.tools.params import keys
 from helpers import DIGITS
 
 ROOT = Path(__file__).parents[2]
@@ -630,71 +627,6 @@ def test_an_experiment_would_change_one_line(clone):
 )
 def test_paths_are_related_where_one_lies_in_the_other(one, other, expected):
     assert related(one, other) is expected
-
-
-def test_old_names_are_answered_with_the_new_ones(clone, capsys):
-    """Those that a params.yaml of before has, one sentence each, and with the most specific name."""
-    values = {**read_yaml(PARAMS), "urls": {}, "score_dit": {}, "sample_dit": {"images": 9, "steps": 4}}
-    values["train_dit"] = {"model": {"width": 8, "depth": 1}, "evaluate": {"every": 0, "solver": "heun"}}
-    values["train_tokenizer"]["common"] = {"images": 64, "batch": 8}
-    PARAMS.write_text(yaml.safe_dump(values))
-    assert main(["check"]) == 1
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 8 and "`urls` was removed: delete it; start img2dataset yourself" in lines[7]
-    for old, new in [
-        ("score_dit", "score_generator"),
-        ("sample_dit", "sample_generator.common"),
-        ("sample_dit.steps", "sample_generator.dit.steps"),
-        ("train_dit.model", "train_generator.dit.model"),
-        ("train_dit.evaluate", "train_generator.evaluate"),
-        ("train_dit.evaluate.solver", "train_generator.dit.sampling.solver"),
-        ("train_tokenizer.common", "train_tokenizer.training"),
-    ]:
-        assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: rename it.") for line in lines)
-
-
-def test_a_new_name_keeps_what_stands_for_the_star(clone, capsys):
-    change("train_decoder.unets.up.trained", False)
-    change("train_tokenizer.dvae.trained", False)
-    change("train_tokenizer.vqgan", {"training": {"keep_every": 64}, "adversarial": {"rate": 2.0}})
-    change("training.keep_every", 64)
-    change("sample_generator.dit.weaker", "data/none")
-    assert main(["check"]) == 1
-    lines = sorted(line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines())
-    assert lines == [
-        "`sample_generator.dit.weaker` is now `sample_generator.dit.guide`: rename it.",
-        "`train_decoder.unets.up.trained` is now `train_decoder.unets.up.frozen`: rename it, and invert its value.",
-        "`train_tokenizer.dvae.trained` is now `train_tokenizer.dvae.frozen`: rename it, and invert its value.",
-        "`train_tokenizer.vqgan.adversarial.rate` is now `train_tokenizer.vqgan.adversarial.lr_scale`: rename it.",
-        "`train_tokenizer.vqgan.training.keep_every` is now `train_tokenizer.vqgan.training.save_every`: rename it.",
-        "`training.keep_every` is now `training.save_every`: rename it.",
-    ]
-
-
-def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
-    change("training", {"min_improvement": 0.1})
-    change("train_prior.diffusion", {"direction_weight": 0.5})
-    change("embed_clip", {"imported": {"layout": "dalle2"}})
-    assert main(["check"]) == 1
-    lines = sorted(line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines())
-    assert lines[0].startswith("`embed_clip.imported.layout` was removed: delete it; embeddings are read in")
-    assert lines[1:] == [
-        f"`{key}` was removed and is no longer read: delete it."
-        for key in ("train_prior.diffusion.direction_weight", "training.min_improvement")
-    ]
-
-
-def test_removed_keys_name_what_takes_their_place(clone, capsys):
-    change("sample_generator.dit.weaker_sigma_rel", 0.1)
-    assert main(["check"]) == 1
-    line = capsys.readouterr().err
-    assert "`sample_generator.dit.weaker_sigma_rel` was removed: delete it; name the folder of a weaker" in line
-
-
-def test_every_new_name_is_one_of_the_schema():
-    known = {key.name for key in keys(whole())}
-    assert all(fnmatch.filter(known, name) for name in RENAMED.values())
-    assert not any(fnmatch.filter(known, name) for name in RENAMED)
 
 
 def test_a_kind_of_tokenizer_has_its_own_training(clone):

@@ -22,7 +22,6 @@ from darkroom.data.draw import drawn as drawn_rows
 from darkroom.data.latent_file import to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
-from darkroom.data.texts import read_texts
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
@@ -39,6 +38,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.generators.sampler import KeptBatches
 from darkroom.params.section import validate
 from darkroom.stages import score_generator
+from darkroom.tools.sample.command import read_texts
 from darkroom.training.recipe import Batch
 from helpers import DIGITS, run
 from stages.text_models import embed, write_clip

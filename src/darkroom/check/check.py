@@ -23,7 +23,6 @@ from darkroom.models.generators.fits import fits as generators_fit
 from darkroom.models.prior.settings import fits as prior_fits
 from darkroom.models.tokenizers.settings import fits as tokenizers_fit
 from darkroom.params.fits import fits as data_fit
-from darkroom.params.fits import require_new_names
 from darkroom.params.parts import settings_of
 from darkroom.params.section import NO_FILE, PARAMS, Section, described, model_of, validate
 from darkroom.params.stage import (
@@ -69,9 +68,8 @@ def validated(params: Mapping[str, Any]) -> Any:
     """Return all of params.yaml, with each training completed from the section `training`.
 
     Raises:
-        DarkroomError: all keys with old names, or all faults, one per line.
+        DarkroomError: all faults, one per line.
     """
-    require_new_names(params)
     shared = params.get("training") or {}
     validate(SharedTraining, shared, "training")
     trained = {

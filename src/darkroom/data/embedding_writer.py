@@ -15,6 +15,7 @@ from darkroom.data.index import EMBEDDINGS, IndexWriter
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 from darkroom.remote import redacted
+from darkroom.terminal.terminal import with_progress
 
 # Returns the rows of a shard, (n, ...), in float32 or as they are stored, under `image`, `text` and `encoding`.
 Embed = Callable[[ImageShards, Shard], Mapping[str, NDArray[Any]]]
@@ -53,7 +54,7 @@ def write_embeddings(
         for split, reader in images.items():
             splits[split] = {"stored": split in store, "images": len(reader)}
             if split in store:
-                splits[split] |= _write_split(temporary / split, reader, embed, shapes)
+                splits[split] |= _write_split(temporary / split, part, reader, embed, shapes)
         write_manifest(
             temporary,
             KIND,
@@ -72,12 +73,13 @@ def write_embeddings(
 
 
 def _write_split(
-    folder: Path, reader: ImageShards, embed: Embed, shapes: Mapping[str, tuple[int, ...]]
+    folder: Path, part: str, reader: ImageShards, embed: Embed, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Any]:
     folder.mkdir()
     index, entries = IndexWriter(folder, EMBEDDINGS), []
-    for number, shard in enumerate(reader.shards):
-        reader.prefetch(reader.shards[number + 1 : number + 2])
+    title, shards = f"embedded, {folder.name} of {part}", reader.shards
+    for number, shard in enumerate(with_progress(shards, len(reader), title, count=lambda each: each.images)):
+        reader.prefetch(shards[number + 1 : number + 2])
         embeddings, texts = embed(reader, shard), reader.texts(shard)
         hashes: dict[str, list[bytes]] = {}
         files: dict[str, str] = {}

@@ -27,6 +27,7 @@ from darkroom.data.latent_file import (
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 from darkroom.remote import redacted
+from darkroom.terminal.terminal import with_progress
 
 _GROUP = 1024  # images decoded at once
 _LARGEST = 80  # maximum of a logvar: its exp still fits a float32
@@ -77,8 +78,9 @@ def write_latents(
             (temporary / split).mkdir()
             index = IndexWriter(temporary / split, LATENTS)
             entries = []
-            for number, shard in enumerate(reader.shards):
-                reader.prefetch(reader.shards[number + 1 : number + 2])
+            title, shards = f"encoded, {split} of {part}", reader.shards
+            for number, shard in enumerate(with_progress(shards, len(reader), title, count=lambda each: each.images)):
+                reader.prefetch(shards[number + 1 : number + 2])
                 path = temporary / split / f"{shard.name}.safetensors"
                 encoded, texts = _encode_shard(reader, shard, encode, names, mirror), reader.texts(shard)
                 for values in encoded.values():

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, read_manifest
 from darkroom.data.index import Index, Indexed
 
 _THREADS = 4  # threads that open shards in parallel
@@ -97,17 +97,14 @@ class StoredRows(Indexed):
             self._checked[column] = np.zeros(len(self), dtype=bool)
 
     @classmethod
-    def open_parts(
-        cls, parts: Sequence[str], split: str, root: Path | None = None, shards_root: Path | None = None
-    ) -> Self:
+    def open_parts(cls, parts: Sequence[str], split: str, root: Path | None = None) -> Self:
         """Open one split ("train", "val" or "test") of some parts; rows come in the order of `parts`.
 
-        `root` has a folder for each part; None: that of the project. Each part must have been made from the image
-        shards in `shards_root` (data/shards); None: not checked, as in a training on latents, which needs none.
+        `root` has a folder for each part; None: that of the project.
 
         Raises:
             ArtifactError: a file is missing or damaged, or the split is not stored; two parts differ in what all must
-                share, or the image shards have changed. The message names part or file.
+                share. The message names part or file.
         """
         root = cls.folder if root is None else root
         manifests = {part: read_manifest(root / part, cls.kind) for part in parts}
@@ -122,12 +119,6 @@ class StoredRows(Indexed):
                         f"the {cls.plural} of `{first}` and `{part}` have different {name} ({fact} and {theirs[name]})"
                         f": run `dvc repro {cls.stage}` again."
                     )
-        for part, manifest in manifests.items():
-            if shards_root is not None and manifest["shards"] != manifest_hash(shards_root / part):
-                raise ArtifactError(
-                    f"the {cls.plural} of `{part}` were made from images other than those in {shards_root / part}: "
-                    f"run `dvc repro {cls.stage}@{part}` again."
-                )
         return cls(manifests, split, root)
 
     def __len__(self) -> int:

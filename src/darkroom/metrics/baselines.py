@@ -1,7 +1,6 @@
 """Baselines of sample scores: the scores of the same number of held-out real images of the same classes."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -69,15 +68,3 @@ def notes_on_classes(
             + ("; recall and coverage have no floor" if extractor == "in_domain" else "")
         )
     return notes
-
-
-def floor_baselines(by_extractor: Mapping[str, Mapping[str, dict[str, float]]]) -> dict[str, Any]:
-    """Return a card's entries on noise floors: scores by split and extractor.
-
-    The floors are given by extractor, and by the split of the real images that are scored: held_out, train.
-    """
-    baselines: dict[str, Any] = {}
-    for name, floors in by_extractor.items():
-        for split, scores in floors.items():
-            baselines.setdefault(split, {})[name] = scores
-    return baselines

@@ -2,20 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.artifacts.models import CLIP, CLIP_FOLDER
 from darkroom.data.embedding_imports import Dalle2
 from darkroom.data.embedding_writer import write_embeddings
-from darkroom.data.reader import ImageShards, Shard
+from darkroom.data.reader import ImageShards
 from darkroom.models.clip.settings import EmbedParams, folder_of
 
 OUT = Path("data/embeddings")
-EVERY = 10_000  # images between two lines of progress
 
 
 def run(params: EmbedParams, part: str) -> None:
@@ -46,21 +42,11 @@ def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) ->
         joined = Joined(dalle2, embedder, settings.imported.missing == "compute")
     captioned = any(shards.caption_column.null_count < len(shards) for shards in splits.values())
     names = ["image", *(["text", *(["encoding"] if settings.encodings else [])] if captioned else [])]
-    total, done = sum(len(splits[split]) for split in settings.store), 0
-
-    def embed(reader: ImageShards, shard: Shard) -> Mapping[str, NDArray[Any]]:
-        nonlocal done
-        arrays = (joined or embedder).shard(reader, shard, names)
-        if (done + shard.images) // EVERY > done // EVERY:
-            print(f"embedded {done + shard.images:,} of {total:,} images")
-        done += shard.images
-        return arrays
-
     write_embeddings(
         OUT / part,
         part,
         splits,
-        embed,
+        lambda reader, shard: (joined or embedder).shard(reader, shard, names),
         names,
         clip=clip.fingerprint,
         normalised=settings.normalise,
@@ -69,4 +55,5 @@ def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) ->
         store=settings.store,
         source={"layout": "dalle2" if joined else None},
     )
-    print(f"{done:,} images to embeddings of length {clip.embed_dim}{f', {joined.summary()}' if joined else ''}")
+    images = sum(len(splits[split]) for split in settings.store)
+    print(f"{images:,} images to embeddings of length {clip.embed_dim}{f', {joined.summary()}' if joined else ''}")

@@ -18,7 +18,6 @@ from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_all, lo
 from darkroom.models.tokenizers.settings import EncodeLatents, EncodeParams
 
 OUT = Path("data/latents")
-EVERY = 10_000  # images between two lines of progress
 Arrays = tuple[NDArray[Any], ...]
 Encoder = Callable[[Tensor], Arrays]
 
@@ -68,21 +67,11 @@ def run(params: EncodeParams, part: str) -> None:
 
     images = sum(len(shards) for shards in splits.values())
     mirrored = sum(int(shards.mirrors.sum()) for shards in splits.values())
-    total, done = images + mirrored, 0
-
-    def encode(pixels: NDArray[np.uint8]) -> Arrays:
-        nonlocal done
-        tensors = encoded(torch.from_numpy(pixels))
-        if (done + len(pixels)) // EVERY > done // EVERY:
-            print(f"{done + len(pixels):,} of {total:,} images")
-        done += len(pixels)
-        return tensors
-
     write_latents(
         OUT / part,
         part,
         splits,
-        encode,
+        lambda pixels: encoded(torch.from_numpy(pixels)),
         dtype=settings.dtype,
         tokenizer=tokenizer_hash,
         shape=tokenizer.latent_shape,

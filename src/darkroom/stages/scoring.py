@@ -16,7 +16,7 @@ from darkroom.data.colours import card_entry
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
-from darkroom.metrics.baselines import floor_baselines, noise_floor, notes_on_classes
+from darkroom.metrics.baselines import noise_floor, notes_on_classes
 from darkroom.metrics.batches import Views
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.labels import label_notes, require_known
@@ -105,8 +105,11 @@ def _together(results: Measurement, through: Mapping[str, Compared], of_own: Mea
     for each in through.values():
         results |= each.results
     scores = results.scores | of_own.scores | {"n": count}
-    baselines = floor_baselines({name: each.floors for name, each in through.items()})
-    baselines |= results.baselines | of_own.baselines
+    floors: dict[str, Any] = {}  # scores by the split of the real images, held_out or train, and by extractor
+    for name, each in through.items():
+        for split, of_split in each.floors.items():
+            floors.setdefault(split, {})[name] = of_split
+    baselines = floors | results.baselines | of_own.baselines
     notes = dict.fromkeys([*results.notes, *label_notes(scores, baselines), *of_own.notes])
     return Measurement(scores, results.protocol | of_own.protocol, list(notes), baselines)
 

@@ -39,7 +39,6 @@ def run(params: Params, train: Train | None = None) -> None:
 def _open(params: Params, device: torch.device) -> Job:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
-    from darkroom.metrics.matching import FREQUENCY
     from darkroom.models.evaluators.evaluation import Evaluation
     from darkroom.models.generators.data import GeneratorData
     from darkroom.models.tokenizers.protocol import load_tokenizer
@@ -72,7 +71,7 @@ def _open(params: Params, device: torch.device) -> Job:
         settings.chosen,
         training,
         data,
-        Evaluation.open(settings.evaluate, catalog.image_shape, catalog.classes, FREQUENCY),
+        Evaluation.open(settings.evaluate, catalog.image_shape, catalog.classes),
     )
     parameters = sum(p.numel() for p in recipe.model.parameters())
     of_codes = "" if latents.codebook is None else f", of {len(latents.codebook):,} codes"

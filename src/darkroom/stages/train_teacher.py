@@ -14,6 +14,8 @@ from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 if TYPE_CHECKING:
     import torch
 
+_ELSE = "choose lpips or vgg16 as `perceptual.network` of the tokenizer, which need no labels"
+
 
 def run(params: TeacherParams, train: Train | None = None) -> None:
     """Train the teacher on the tokenizer's training images, and write it with its averaged weights."""
@@ -27,16 +29,21 @@ def run(params: TeacherParams, train: Train | None = None) -> None:
 def _open(params: TeacherParams, device: torch.device) -> Job:
     from darkroom.data.catalog import load_selection
     from darkroom.data.reader import ImageShards
-    from darkroom.models.evaluators.teacher import NamedImages, Teacher, TeacherRecipe, class_names
+    from darkroom.errors import DarkroomError
+    from darkroom.models.evaluators.teacher import Teacher, TeacherRecipe
     from darkroom.rng import derive
+    from darkroom.training.data import Classes, LabelledImages
     from darkroom.training.loop import seeded
 
     settings = params.train_teacher
     seed = settings.training.seed
     selection = load_selection()
     shards = [ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")]
-    names = class_names(*shards)
-    train_set, val_set = (NamedImages(split, names, seed) for split in shards)
+    # The teacher's own: the class numbers of the catalog change with parts outside of the selection.
+    classes = Classes.of(split.label_column for split in shards)
+    train_set, val_set = (LabelledImages(split, classes, seed, "`train_teacher`", _ELSE) for split in shards)
+    if len(names := classes.classes) < 2:
+        raise DarkroomError(f"all images have the label `{names[0]}`, so there are no classes to learn: {_ELSE}.")
     with seeded(derive(seed, "teacher/weights")):
         model = Teacher(selection.spec.shape[0], len(names), settings.model.channels, settings.model.layers)
     recipe = TeacherRecipe(model, settings.augment, seed, train_set, val_set)
@@ -44,7 +51,7 @@ def _open(params: TeacherParams, device: torch.device) -> Job:
     metadata = {
         "trained": True,
         "image_shape": list(selection.spec.shape),
-        "classes": names,
+        "classes": list(names),
         "selection": selection.fingerprint,
     }
     return Job(recipe.model.save_pretrained, metadata, recipe)

@@ -17,7 +17,6 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import read_params, whole
 from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
-from darkroom.params.fits import new_name
 from darkroom.params.section import PARAMS, description
 from darkroom.params.stage import read_yaml
 from darkroom.params.training import SharedTraining, Training
@@ -165,9 +164,7 @@ def params(
 
 
 def _hint(requested: str, known: list[str]) -> str:
-    """Return a suggestion for a key that does not exist: its new name, or the nearest keys."""
-    if (new := new_name(requested)) is not None:
-        return f": it was renamed to `{new}`."
+    """Return a suggestion for a key that does not exist: the nearest keys."""
     last = {name: name.rpartition(".")[2] for name in known}
     words = difflib.get_close_matches(requested.rpartition(".")[2], sorted(set(last.values())), n=1, cutoff=0.75)
     # A typo in one part of a long key is nearest among the keys; in a word by itself, among the last parts.

@@ -155,11 +155,6 @@ def read_entry(folder: Path, name: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 
-def folder_of(stage: str, item: str | None = None) -> Path:
-    """Return the folder of a training's state, which depends on its parameters and inputs."""
-    return root() / f"{file_name(stage, item)}-{key(identity(stage, item))}"
-
-
 def _take(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

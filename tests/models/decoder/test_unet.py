@@ -51,16 +51,21 @@ def test_the_image_enters_as_tokens_with_the_time_and_as_a_map(way: str) -> None
     assert not torch.allclose(said(network, told), said(network, other), atol=1e-5)
 
 
+def without(conditions: Conditions) -> Conditions:
+    no = torch.zeros(2, dtype=torch.bool)
+    return Conditions(**{**vars(conditions), "image_kept": no, "text_kept": no})
+
+
 def test_a_dropped_condition_is_its_null_and_only_of_its_image() -> None:
     network, told = unet(**ALL), everything()
     metadata = {**vars(told), "image_kept": torch.tensor([True, False]), "text_kept": torch.tensor([True, False])}
     dropped = said(network, Conditions(**metadata))
     assert torch.allclose(dropped[0], said(network, told)[0], atol=1e-5)
-    nulled = said(network, told.nulled())
+    nulled = said(network, without(told))
     assert torch.allclose(dropped[1], nulled[1], atol=1e-5)
     elsewhere = everything(seed=50)  # what is dropped is not heard
     unheard = {**vars(told), "image": elsewhere.image, "text": elsewhere.text}
-    assert torch.equal(nulled, said(network, Conditions(**unheard).nulled()))
+    assert torch.equal(nulled, said(network, without(Conditions(**unheard))))
 
 
 def test_image_and_text_drop_by_themselves() -> None:
@@ -86,12 +91,12 @@ def test_words_behind_the_end_are_the_null() -> None:
     assert not torch.equal(moved, said(unet(**ALL), told))
 
 
-def test_joined_conditions_are_those_of_both() -> None:
+def test_guided_conditions_are_those_with_and_without() -> None:
     network, told = unet(**ALL), everything()
     with torch.no_grad():
-        both = network(torch.cat([X, X]), torch.cat([STEPS, STEPS]), told.joined(told.nulled()))
+        both = network(torch.cat([X, X]), torch.cat([STEPS, STEPS]), told.guided())
     torch.testing.assert_close(
-        both, torch.cat([said(network, told), said(network, told.nulled())]), atol=1e-5, rtol=1e-5
+        both, torch.cat([said(network, told), said(network, without(told))]), atol=1e-5, rtol=1e-5
     )
 
 

@@ -2,16 +2,13 @@
 
 import os
 import signal
-from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.settings import TeacherAugment
-from darkroom.models.evaluators.teacher import NamedImages, Teacher, TeacherRecipe, class_names, shifted
+from darkroom.models.evaluators.teacher import Teacher, TeacherRecipe, shifted
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
@@ -83,33 +80,3 @@ def test_an_image_is_shifted_and_its_edge_repeated():
     both = shifted(image.expand(2, 1, 3, 3), torch.tensor([1, 0]), torch.tensor([0, -2]))
     assert both[0, 0].tolist() == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
     assert both[1, 0].tolist() == [[2, 2, 2], [5, 5, 5], [8, 8, 8]]
-
-
-def shards(*labels):
-    column = pa.chunked_array([pa.array(labels, pa.string())])
-    return SimpleNamespace(label_column=column, keys_of=lambda rows: [f"key{row}" for row in rows])
-
-
-def test_the_classes_are_those_of_both_splits_in_order():
-    assert class_names(shards("b", "a", "b"), shards("c")) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "told"),
-    [
-        (("a", None), r"1 of 4 images have no label, first key1: choose"),
-        (("a", "a"), r"all images have the label \['a'\]"),
-    ],
-)
-def test_labels_that_teach_nothing_are_told(labels, told):
-    with pytest.raises(DarkroomError, match=f"{told}.*which need no labels"):
-        class_names(shards("a", "a"), shards(*labels))
-
-
-def test_labels_become_numbers_of_the_names():
-    class Shards(SimpleNamespace):
-        def __len__(self):
-            return 3
-
-    given = Shards(label_column=pa.chunked_array([["b", "a"], ["b"]]), shards=[], remote=False)
-    assert NamedImages(given, ["a", "b", "c"]).labels.tolist() == [1, 0, 1]

@@ -7,7 +7,7 @@ conditions are replaced by learned nulls, the image and the text each by its own
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -90,28 +90,13 @@ class Conditions:
     image_noise: Tensor | None = None
     low_noise: Tensor | None = None
 
-    def nulled(self) -> "Conditions":
-        """Return the same without image embedding and text: the unconditional input of guidance."""
+    def guided(self) -> "Conditions":
+        """Return these conditions, then the same without image embedding and text, as those of 2 N images."""
         given = self.image if self.image is not None else self.text
-        if given is None:
-            return self
-        nothing = torch.zeros(len(given), dtype=torch.bool, device=given.device)
-        return replace(self, image_kept=nothing, text_kept=nothing)
-
-    def joined(self, other: "Conditions") -> "Conditions":
-        """Return these conditions, then the other's, as those of 2 N images."""
-        both = {name: _joined(getattr(self, name), value, len(self)) for name, value in vars(other).items()}
-        return Conditions(**both)
-
-    def __len__(self) -> int:
-        return next((len(value) for value in (self.image, self.text, self.low) if value is not None), 0)
-
-
-def _joined(one: Tensor | None, other: Tensor | None, count: int) -> Tensor | None:
-    """Return both; a missing mask of the first is all true."""
-    if other is None:
-        return None
-    return torch.cat([torch.ones(count, dtype=other.dtype, device=other.device) if one is None else one, other])
+        assert given is not None
+        kept = torch.arange(2 * len(given), device=given.device) < len(given)
+        twice = {name: torch.cat([each, each]) for name, each in vars(self).items() if each is not None}
+        return Conditions(**twice | {"image_kept": kept, "text_kept": kept})
 
 
 def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
@@ -280,7 +265,7 @@ def unet_denoiser(
         return lambda x, timesteps, before: unet(x, timesteps, to, before if self_condition else None)
 
     alone = conditions.image is None and conditions.text is None
-    both = None if alone else bound(conditions.joined(conditions.nulled()))
+    both = None if alone else bound(conditions.guided())
     return denoiser(bound(conditions), objective, guidance, threshold, both=both)
 
 

@@ -17,7 +17,6 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images
 from darkroom.metrics.image import psnr
 from darkroom.metrics.labels import label_accuracy, require_known
-from darkroom.metrics.matching import Distribution
 from darkroom.metrics.measure import distances
 from darkroom.metrics.reference import Reference, build_reference
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
@@ -52,7 +51,7 @@ class Evaluation:
 
     @classmethod
     def open(
-        cls, settings: EvaluateGenerator, image_shape: Sequence[int], classes: Sequence[str], distribution: Distribution
+        cls, settings: EvaluateGenerator, image_shape: Sequence[int], classes: Sequence[str]
     ) -> "Evaluation | None":
         """Return the evaluation that a section `evaluate` configures, or None.
 
@@ -60,7 +59,6 @@ class Evaluation:
             settings: the section.
             image_shape: (C, H, W).
             classes: the names of the requested classes, by number.
-            distribution: of these classes among the images; the reference is weighted to it.
 
         Raises:
             ArtifactError: the extractor does not know the classes, or another made the reference.
@@ -75,7 +73,7 @@ class Evaluation:
                 "`dvc repro reference_stats`."
             )
         reference = Reference.load(Path(settings.reference), "in_domain", evaluator.sha256)
-        return cls(settings, evaluator, reference.matched(distribution), classes)
+        return cls(settings, evaluator, reference, classes)
 
     def scores(
         self, make: Make, numbers: NDArray[np.int64] | None, device: torch.device, rank: int, count: int, gather: Gather

@@ -10,22 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
 from darkroom.artifacts.models import TEACHER
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.data.reader import ImageShards
 from darkroom.device import to_device
-from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor import class_scores
 from darkroom.models.evaluators.settings import TeacherAugment
 from darkroom.models.tokenizers.protocol import to_network
 from darkroom.rng import random_numbers
-from darkroom.training.data import Images
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 
@@ -104,44 +99,6 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     if not manifest.get("trained", True):
         raise ArtifactError(f"{folder} was not trained, because {manifest['reason']}: run `dvc repro train_teacher`.")
     return Teacher.from_pretrained(folder)
-
-
-_ELSE = "choose lpips or vgg16 as `perceptual.network` of the tokenizer, which need no labels"
-
-
-def class_names(*splits: ImageShards) -> list[str]:
-    """Return the labels of the images of some splits, sorted.
-
-    Raises:
-        DarkroomError: an image has no label (the message names the first), or all labels are equal.
-    """
-    columns = [shards.label_column for shards in splits]
-    if missing := sum(column.null_count for column in columns):
-        at, column = next((at, column) for at, column in enumerate(columns) if column.null_count)
-        first = splits[at].keys_of([column.is_null().index(True).as_py()])[0]
-        raise DarkroomError(f"{missing:,} of {sum(map(len, columns)):,} images have no label, first {first}: {_ELSE}.")
-    names = sorted({name for column in columns for name in pc.unique(column).to_pylist()})
-    if len(names) < 2:
-        raise DarkroomError(f"all images have the label {names}, so there are no classes to learn: {_ELSE}.")
-    return names
-
-
-class NamedImages(Images):
-    """Stored images with the indices of their labels in a list of names: `labels` int64 (N,).
-
-    The indices are the teacher's own: the class numbers of the catalog change with parts outside of the selection.
-    """
-
-    def __init__(self, shards: ImageShards, names: Sequence[str], seed: int = 0) -> None:
-        super().__init__(shards, seed)
-        numbers = {name: number for number, name in enumerate(names)}
-        encoded = shards.label_column.combine_chunks().dictionary_encode()
-        known = np.array([numbers[name] for name in encoded.dictionary.to_pylist()], dtype=np.int64)
-        self.labels = known[encoded.indices.to_numpy()] if len(shards) else np.empty(0, dtype=np.int64)
-
-    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
-        """Return the images and label indices of some rows."""
-        return {**super().__getitems__(rows, positions), "labels": self.labels[list(rows)]}
 
 
 def shifted(images: Tensor, down: Tensor, right: Tensor) -> Tensor:

@@ -11,20 +11,18 @@ from darkroom.device import in_float32, to_device
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.samplers import Solver, euler_along, follow, heun_along, multistep, times_of
-from darkroom.models.generators.conditions import Condition, ConditionSource, condition_of, rows_of
+from darkroom.models.generators.conditions import Condition, condition_of, rows_of
 from darkroom.models.generators.data import GeneratorData, drawn_latents
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTGenerated
-from darkroom.models.generators.kind_settings import TEXTS
+from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.sampler import placed
 from darkroom.models.generators.settings import few_calls
 from darkroom.models.tokenizers.protocol import padded
 from darkroom.params.training import Training
 from darkroom.rng import derive, normal, random_numbers
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe
-
-_COLUMNS = 10  # of the grid, a class or a stored condition each
+from darkroom.training.recipe import Batch, Losses, Phase
 
 
 def through(solver: str, flow: Flow, times: Tensor) -> Solver:
@@ -41,7 +39,7 @@ def through(solver: str, flow: Flow, times: Tensor) -> Solver:
     return multistep(times[:-1], *flow.levels(times))
 
 
-class DistilledRecipe(Recipe):
+class DistilledRecipe(GeneratorRecipe):
     """The mean velocity of each of K steps: L = || v(x_t, t, y) - (x_r - x_t) / (r - t) ||², r the end of the step.
 
     x_t is data with the generator's noise at one of the K times where a call begins; x_r is the result of the teacher's
@@ -70,15 +68,11 @@ class DistilledRecipe(Recipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)
         self.train, self.val = data.train, data.val
-        self.conditions: ConditionSource = data.conditions
         steps = -(-settings.count // calls)
         times = times_of(self.objective, calls * steps)
         self.ways = [times[at : at + steps + 1] for at in range(0, calls * steps, steps)]
         self.sampling = few_calls(calls)
-        self.by_class = self.model.config.condition == "class" and self.model.config.classes > 1
-        self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
-        if self.conditions.caption is not None and self.model.config.condition in TEXTS:
-            self.captions = self.conditions.caption(np.arange(self.columns))
+        self.use_conditions(self.model.config.condition, self.model.config.classes, data.conditions, None)
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss; noise and call follow from each image's place in the training sequence."""
@@ -125,15 +119,9 @@ class DistilledRecipe(Recipe):
                 ends[rows] = follow(through(self.settings.solver, self.objective, way), denoise, x[rows])
         return ends
 
-    def preview(self) -> NDArray[np.uint8]:
-        """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
-        return self._made(10 * self.columns)
-
-    def sample_evolution(self) -> NDArray[np.uint8]:
-        """Return the first row of `preview`."""
-        return self._made(self.columns)
-
-    def _made(self, count: int) -> NDArray[np.uint8]:
+    def made(self, count: int) -> NDArray[np.uint8]:
+        """Return images of the first ten classes or of ten stored conditions in turn."""
+        assert self.conditions is not None  # set from the data
         device, tokenizer = next(self.model.parameters()).device, self.teacher.tokenizer
         condition = placed(self.conditions, np.arange(count) % self.columns, device)
         noise = torch.from_numpy(normal(self.seed, "distilled/preview", range(count), tokenizer.latent_shape))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
@@ -212,3 +211,20 @@ def grid_path(texts: Sequence[str], files: Sequence[str], end: object, out: str 
     target = Path(out)
     require_picture(f"--out {out}", target)
     return target
+
+
+def read_texts(path: Path, name: str) -> list[str]:
+    """Return the non-empty lines of a UTF-8 file, with or without a byte-order mark, stripped of blanks.
+
+    `name` is the origin of the file name, for errors: an option or a key with its value.
+
+    Raises:
+        DarkroomError: the file cannot be read, or has no text.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DarkroomError(f"{name} cannot be read: {error}.") from error
+    if not any(lines):
+        raise DarkroomError(f"{name} has no text: write one text per line.")
+    return [line for line in lines if line]
