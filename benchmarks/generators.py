@@ -103,8 +103,9 @@ def write(text: str, cell: tuple[str, str, int], images: int, samples: int) -> N
 def speed() -> float:
     """Train a generator, and return its mean images per second."""
     subprocess.run(["dvc", "repro", "--quiet", "--force", "--single-item", "train_generator"], cwd=ROOT, check=True)
-    last = (ROOT / "logs/train_generator/train.jsonl").read_text().splitlines()[-1]
-    return float(json.loads(last)["mean_images_per_second"])
+    lines = (ROOT / "logs/train_generator/train.jsonl").read_text().splitlines()
+    # Nothing was logged if it only ended a training that had been stopped at its last image: train again.
+    return float(json.loads(lines[-1])["mean_images_per_second"]) if lines else speed()
 
 
 def table(rows: list[dict[str, Any]]) -> str:
