@@ -3,7 +3,8 @@
 Run it in a clone that `darkroom preset digits` (or `darkroom init`) has set up:
 `.venv/bin/python benchmarks/generators.py --seconds 180 --seeds 3 --out cells.jsonl`. A first training of each cell
 measures its images per second, from which follow its images; nothing else should run. Rows that --out holds already
-are not repeated; params.yaml is set back at the end. `--generators "flow, 4" "mean_flow, 1"` compares calls.
+are not repeated, and other seeds see as many images as they did; params.yaml is set back at the end. `--generators
+"flow, 4" "mean_flow, 1"` compares calls.
 Prints a Markdown table; the error is over the seeds, of one seed that of the score itself. Grids are kept beside --out.
 """
 
@@ -138,7 +139,7 @@ def main() -> None:
     text = (ROOT / "params.yaml").read_text()
     rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     known = {(row["tokenizer"], row["generator"], row["seed"]) for row in rows}
-    speeds: dict[tuple[str, str], float] = {}
+    lengths = {(row["tokenizer"], row["generator"].partition(",")[0]): row["images"] for row in rows}
     try:
         for seed in range(args.seeds):
             for tokenizer in args.tokenizers:
@@ -147,11 +148,11 @@ def main() -> None:
                     if cell in known or (tokenizer == "kl" and generator in OF_CODES):
                         continue
                     trained = (tokenizer, generator.partition(",")[0])  # the calls do not change the training
-                    if trained not in speeds:
+                    if trained not in lengths:
                         write(text, cell, args.probe, args.samples)
                         subprocess.run(["dvc", "repro", "--quiet", "encode_latents"], cwd=ROOT, check=True)
-                        speeds[trained] = speed()
-                    images = round(args.seconds * speeds[trained])
+                        lengths[trained] = round(args.seconds * speed())
+                    images = lengths[trained]
                     write(text, cell, images, args.samples)
                     scores = repro("generator")
                     row: dict[str, Any] = {"tokenizer": tokenizer, "generator": generator, "seed": seed}
