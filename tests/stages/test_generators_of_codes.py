@@ -30,7 +30,7 @@ from darkroom.tools.sample.hole import Hole
 from darkroom.training.recipe import Batch
 from forks import in_ranks
 from helpers import DIGITS, run
-from stages.tiny_codes import member, train
+from models.generators.tiny_codes import member, train
 from stages.tiny_generator import INCEPTION, VALUES, enter_copy, write_clone
 
 KINDS = ("autoregressive", "masked")

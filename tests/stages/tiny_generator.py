@@ -72,13 +72,8 @@ PLACES = {"train_generator": "models", "sample_generator": "samples"}
 
 
 def enter_copy(whole: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a copy of it the working folder."""
+    """Make a copy of it the working folder, with the state of stages in `state`."""
     shutil.copytree(whole, folder)
-    enter(folder, monkeypatch)
-
-
-def enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a clone the working folder, with the state of stages in `state`."""
     monkeypatch.chdir(folder)
     for place in ("training.stage", "stages.sample_generator"):
         monkeypatch.setattr(f"darkroom.{place}.open_state", lambda stage, item=None: nullcontext(Path("state") / stage))

@@ -1,6 +1,7 @@
 """Trainings of tiny generators of codes through the stage, also as one of several processes."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from darkroom.models.generators import settings
 from darkroom.params.section import validate
 from darkroom.stages import train_generator
 from helpers import run, training
-from stages.tiny_generator import enter
 
 READ = {"extractor": "models/extractor", "reference": "data/reference"}
 
@@ -41,5 +41,6 @@ def member(_: Path, rank: int, count: int, clone: Path, kind: str, condition: st
     """Train in a clone as one of `count` processes."""
     loss = {"order": "annealed"} if kind == "autoregressive" else {}
     with pytest.MonkeyPatch.context() as patch:
-        enter(clone, patch)
+        patch.chdir(clone)
+        patch.setattr("darkroom.training.stage.open_state", lambda stage, item=None: nullcontext(Path("state") / stage))
         train(kind, condition, loss, count, dropout=0.0)  # dropout's draws follow from the images of a process
