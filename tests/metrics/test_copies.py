@@ -123,6 +123,7 @@ def test_shares_have_an_error_where_no_image_is_a_copy():
     assert scores["copies_pixels"] == 0 and 0.1 < scores["copies_pixels_se"] < 0.4
 
 
+@pytest.mark.slow
 def test_a_gap_has_no_bias_and_its_error_is_no_smaller_than_that_of_repeats():
     """Of draws of one distribution. A jackknife of a squared distance near 0 errs on the side of more."""
     rows = [gaps(draw(3 * n, 60, 4), draw(3 * n + 1, 40, 4), draw(3 * n + 2, 40, 4), 5) for n in range(100)]

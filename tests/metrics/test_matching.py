@@ -182,6 +182,7 @@ def test_by_frequency_any_drawn_images_serve_where_a_class_is_short_of_them() ->
         assert len(set(rows)) == len(rows) == count and not alike
 
 
+@pytest.mark.slow
 def test_of_rare_classes_the_floor_of_any_drawn_images_errs_as_it_says() -> None:
     """Samples have the frequencies, and of 260 held-out images it is chance how many are of a class of one or two.
 

@@ -23,7 +23,7 @@ def more_than(panel: Panel, space: str) -> bool:
     return wilson(own, COUNT)[0] > wilson(floor, COUNT)[1]
 
 
-@pytest.mark.parametrize("data", ["digits", "shapes"])
+@pytest.mark.parametrize("data", ["digits", pytest.param("shapes", marks=pytest.mark.slow)])
 def test_copiers_are_told_from_an_honest_model(data, monkeypatch, one_thread):
     monkeypatch.syspath_prepend(BENCHMARKS)
     copiers = importlib.import_module("copiers")

@@ -123,6 +123,7 @@ class Dropping(Pictures):
         self.modules["net"].insert(2, nn.Dropout(0.5))
 
 
+@pytest.mark.slow
 def test_compilation_trains_to_the_same_numbers_and_is_cached_and_dropout_draws_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     found = []

@@ -239,6 +239,7 @@ def test_sections_that_contradict_themselves():
     assert not [*unfit_losses(Perceptual(network="none", weight=0.0), section(adaptive="perceptual", weight=0.0))]
 
 
+@pytest.mark.slow
 def test_compiled_networks_play_the_same_game():
     """torch.compile cannot differentiate twice, which the penalty asks; taming asks for gradients inside a turn."""
     found = []
