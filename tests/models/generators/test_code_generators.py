@@ -14,7 +14,7 @@ from darkroom.models.generators.codes.network import CodeTransformer
 from darkroom.models.generators.codes.sample import filtered, scale_at
 from darkroom.models.generators.codes.settings import CodeSampling
 from darkroom.models.generators.conditions import START, UNKNOWN, Captioned, nulled, with_null
-from darkroom.models.generators.masked.sample import MaskedSampler, halton_rank, masked_counts
+from darkroom.models.generators.masked.sample import MaskedSampler, first_hidden, halton_rank, masked_counts
 from darkroom.models.generators.masked.schedule import masked_fraction
 from darkroom.models.generators.masked.settings import MaskedSampling
 from darkroom.training.precision import run_in
@@ -396,6 +396,11 @@ def pairs(drawn: np.ndarray) -> np.ndarray:
     counts = np.zeros((CODES, CODES))
     np.add.at(counts, (flat[:, :-1].ravel(), flat[:, 1:].ravel()), 1)
     return counts / counts.sum()
+
+
+def test_only_hidden_codes_are_counted_and_the_first_of_them_stay() -> None:
+    hidden, score = torch.tensor([[True, False, True, True]]), torch.tensor([[0.1, -9.0, 0.3, 0.2]])
+    assert first_hidden(hidden, score, torch.tensor([1])).tolist() == [[False, False, True, True]]
 
 
 def test_masked_codes_have_the_pairs_of_a_known_field() -> None:

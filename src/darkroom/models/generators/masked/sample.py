@@ -50,13 +50,13 @@ class MaskedSampler(CodeSampler):
                 logits = guided_halves(logits, scale_at(settings, step / max(1, len(counts) - 1)))
             hidden = (codes == model.mask).cpu()
             if settings.order == "halton":
-                stays = _first(hidden, -rank.expand(n, -1), masked)
+                stays = first_hidden(hidden, -rank.expand(n, -1), masked)
                 guesses = self._guessed(logits, stays, numbers, seed, step, settings)[0]
             else:
                 guesses, score = self._guessed(logits, hidden, numbers, seed, step, settings)
                 noise = torch.from_numpy(gumbel(seed, "masked/choice", numbers, step, settings.steps, config.tokens))
                 score += settings.choice_temperature * (1 - (step + 1) / len(counts)) * noise
-                stays = _first(hidden, score, masked)
+                stays = first_hidden(hidden, score, masked)
             codes = torch.where(stays.to(self.device), guesses.to(self.device), codes)
         return rearrange(codes, "n (h w) -> n h w", h=config.side)
 
@@ -79,7 +79,7 @@ class MaskedSampler(CodeSampler):
         return guesses, confidence
 
 
-def _first(hidden: Tensor, score: Tensor, masked: Tensor) -> Tensor:
+def first_hidden(hidden: Tensor, score: Tensor, masked: Tensor) -> Tensor:
     """Return the places of the highest scores among the hidden ones, all but `masked` (N,) of them, bool (N, T)."""
     place = score.masked_fill(~hidden, torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     return hidden & (place < hidden.shape[1] - masked[:, None])
