@@ -127,7 +127,7 @@ def test_ctrl_c_while_rwlock_is_taken_waits_until_it_is_written(
     """DVC's own code keeps the lock then, and waits for itself forever when it removes its entries."""
     from dvc.lock import Lock
 
-    from darkroom.dag.dvc import edit_rwlock
+    from darkroom.dag.rwlock import edit_rwlock
 
     class Interrupted(Lock):
         def lock(self) -> None:
@@ -139,7 +139,7 @@ def test_ctrl_c_while_rwlock_is_taken_waits_until_it_is_written(
         with edit_rwlock(str(tmp_path)) as lock:
             lock["write"]["out"] = {"pid": 1, "cmd": "a"}
 
-    monkeypatch.setattr("darkroom.dag.dvc.make_lock", lambda path, **_: Interrupted(path))
+    monkeypatch.setattr("darkroom.dag.rwlock.make_lock", lambda path, **_: Interrupted(path))
     before = signal.signal(signal.SIGINT, handler)
     try:
         if signals and handler is signal.default_int_handler:

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from dvc.dvcfile import Lockfile
 from dvc.repo import Repo
+from dvc.utils.serialize import dumps_yaml
+from dvc.utils.serialize._yaml import parse_yaml_for_update
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from darkroom.cli import main
 from darkroom.dag.lock_file import BROKEN, RUNS, damage, mend
-from darkroom.dag.records import BUSY, LOCK, CutShortError, entries, recorded
+from darkroom.dag.records import BUSY, LOCK, CutShortError, entries, recorded, replace_entries
 from darkroom.errors import DarkroomError
 
 ROOT = Path(__file__).parents[2]
@@ -177,3 +179,38 @@ def test_a_dvc_that_is_writing_is_waited_for(clone) -> None:
         assert dvc.stdout is not None and dvc.stdout.readline() == b"empty\n"
         assert mend() == ""
     assert LOCK.read_text() == written and not BROKEN.exists()
+
+
+FEW = TEXT[: TEXT.index("  encode_latents")]  # to parse all of it takes DVC two seconds
+VALUES = st.floats(allow_nan=False) | st.booleans() | st.integers() | st.text(max_size=120) | st.none()
+NAMES = st.sampled_from(list(entries(FEW))) | st.text("abc@-_. #:'", min_size=1, max_size=8) | st.just("a" * 130)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=NAMES, command=st.text(max_size=200), params=st.dictionaries(st.text(max_size=9), VALUES | st.lists(VALUES))
+)
+def test_one_entry_is_written_as_dvc_writes_the_whole_file(name: str, command: str, params: dict[str, object]) -> None:
+    entry = {"cmd": command, "params": {"params.yaml": params}, "outs": [{"path": "a", "md5": "1e5"}]}
+    data = parse_yaml_for_update(FEW, "dvc.lock")
+    data["stages"][name] = entry
+    written = dumps_yaml(data)
+    new = dumps_yaml({"stages": {name: entry}}).partition("\n")[2]
+    assert replace_entries(FEW, {name: new}) in (written, None)
+    if name in entries(FEW):
+        assert replace_entries(FEW, {name: new}) == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        FEW[:-9],
+        FEW + "datasets: []\n",
+        FEW.replace("  catalog:\n", "  'catalog':\n"),
+        "stages: {}\n",
+        "a: 1\n" + FEW,
+    ],
+)
+def test_dvc_writes_a_file_that_is_not_in_its_form(text: str) -> None:
+    assert replace_entries(text, {"catalog": "  catalog:\n    cmd: x\n", "new": "  new:\n    cmd: x\n"}) is None

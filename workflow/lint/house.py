@@ -19,9 +19,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 52_550,
-    "lines of code": 33_850,
-    "files": 407,
+    "lines of src": 52_600,
+    "lines of code": 33_890,
+    "files": 408,
     "lines of the longest file": 400,
     "import cycles": 0,
     "keys of params.yaml": 708,

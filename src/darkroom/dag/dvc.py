@@ -5,56 +5,50 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 
 1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
 2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
-3. An entry of `rwlock` names a file that its process keeps locked, so processes on other machines that share the
-   folder count as running; plain DVC checks only PIDs of its own machine, and takes zombies for running. A truncated
-   `rwlock` counts as empty, and a missing entry is no error. Ctrl-C waits until the file is written: DVC, interrupted
-   while it takes the lock of this file, would wait for itself forever.
+3. `rwlock` is right for several nodes and for processes that a signal ended, see `darkroom.dag.rwlock`.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
 7. The bodies of stages are started by parents that have imported their libraries, see `darkroom.dag.parents`.
 """
 
-import atexit
 import fcntl
 import io
-import json
+import logging
 import os
-import secrets
 import shlex
 import signal
-import socket
 import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import cache, wraps
 from hashlib import md5
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dvc.stage
-from dvc import rwlock
 from dvc.cli import main as run_dvc
 from dvc.data_cloud import Remote
+from dvc.dvcfile import Lockfile
 from dvc.exceptions import DvcException, NotDvcRepoError
-from dvc.lock import LockError, make_lock
+from dvc.lock import LockError
 from dvc.repo import Repo
 from dvc.stage import Stage
 from dvc.stage import cache as run_cache
 from dvc.stage import run as stage_run
 from dvc.stage.exceptions import StageCmdFailedError
 from dvc.stage.loader import StageLoader
+from dvc.stage.serialize import to_lockfile
 from dvc.utils.serialize import _common, _yaml
 from dvc_data.hashfile.tree import Tree
 from dvc_objects.errors import ObjectFormatError
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
-from darkroom.dag import parents
-from darkroom.dag.records import HOLDERS, TURN, held, holder_file, holders, is_locked
+from darkroom.dag import parents, rwlock
+from darkroom.dag.records import TURN, holder_file, holders, replace_entries
+from darkroom.dag.rwlock import LOCKED, edit_rwlock
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import stage_params, threads
@@ -65,90 +59,6 @@ _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environm
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
 _BODY = "PYTHONPATH=src python -m darkroom "  # what the command of a stage begins with
 _requested: list[str] = []  # stages with networks that this process has run, if it is the engine
-_locked: list[Any] = []  # open files with locks, which must not be closed before this process ends
-
-
-@contextmanager
-def _delayed_interrupt() -> Iterator[None]:
-    """Handle a SIGINT when the block has ended; a second one interrupts the block, and may leave its lock held."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):  # ignored, or the default
-        yield
-        return
-    interrupted = False
-
-    def note(number: int, frame: Any) -> None:
-        nonlocal interrupted
-        if interrupted:
-            handler(number, frame)
-        interrupted = True
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if interrupted:
-            signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def edit_rwlock(lock_dir: str, fs: Any = None, hardlink: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield what `rwlock` holds (path: holder under `write`, a list under `read`); write it when the block ends.
-
-    Entries of processes that have ended are removed first.
-    """
-    path = Path(lock_dir, rwlock.RWLOCK_FILE)
-    lock_file = make_lock(str(path.with_name(rwlock.RWLOCK_LOCK)), tmp_dir=lock_dir, hardlink_lock=hardlink, wait=True)
-    with _delayed_interrupt(), lock_file:
-        entries: dict[str, Any] = {}
-        with suppress(OSError, ValueError, rwlock.Invalid):
-            entries = rwlock.SCHEMA(json.loads(path.read_text(encoding="utf-8")))
-        lock = {
-            "read": defaultdict(list, entries.get("read", {})),
-            "write": defaultdict(dict, entries.get("write", {})),
-        }
-        for kind in ("write", "read"):
-            drop(lock, kind, lambda entry: not held(entry, path.with_name(HOLDERS.name)))
-        yield lock
-        temporary = path.with_name(f"{path.name}.tmp")
-        temporary.write_text(json.dumps(lock), encoding="utf-8")
-        temporary.replace(path)
-
-
-def drop(lock: dict[str, Any], kind: str, is_gone: Callable[[Any], bool], paths: Iterable[str] | None = None) -> None:
-    """Remove entries of a kind, `read` or `write`, from the content of `rwlock`, for some `paths`; None: for all."""
-    for path in list(lock[kind] if paths is None else paths):
-        entries = lock[kind].pop(path, [])
-        remaining = [entry for entry in (entries if kind == "read" else [entries]) if entry and not is_gone(entry)]
-        if remaining:
-            lock[kind][path] = remaining if kind == "read" else remaining[0]
-
-
-@cache  # by `pid`: a forked process gets a file of its own
-def _keep_locked(folder: Path, pid: int) -> str:
-    """Create and lock a file for the lifetime of this process, and return its name. It removes those of ended ones."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for ended in folder.glob("[!.]*"):
-        is_locked(ended)
-    name = f"{socket.gethostname()}-{pid}-{secrets.token_hex(4)}"
-    temporary = folder / f".{name}"
-    file = temporary.open("w")
-    fcntl.flock(file, fcntl.LOCK_EX)
-    temporary.rename(folder / name)
-    _locked.append(file)
-    atexit.register(lambda: (folder / name).unlink(missing_ok=True) if os.getpid() == pid else None)
-    return name
-
-
-def _named(lock: Callable[..., Any]) -> Callable[..., Any]:
-    """Let an entry of `rwlock` name the file that its process keeps locked."""
-
-    def named(tmp_dir: str, fs: Any, cmd: str, *args: Any, **options: Any) -> Any:
-        holder = _keep_locked(Path(tmp_dir, HOLDERS.name), os.getpid())
-        return lock(tmp_dir, fs, f"{cmd} #{holder}", *args, **options)
-
-    return named
 
 
 def _dump_data(path: Any, data: Any, dumper: Callable[..., Any], fs: Any = None, **options: Any) -> None:
@@ -156,6 +66,25 @@ def _dump_data(path: Any, data: Any, dumper: Callable[..., Any], fs: Any = None,
     text = io.StringIO()
     dumper(data, text, **options)
     write_bytes(Path(os.path.realpath(path)), text.getvalue().encode())
+
+
+def _in_place(dump_stages: Callable[..., None]) -> Callable[..., None]:
+    """Write only the entries of the stages: DVC parses and writes all of dvc.lock, half of the CPU time of a job."""
+
+    @wraps(dump_stages)
+    def dump(file: Lockfile, stages: Collection[Stage], **options: Any) -> None:
+        texts = {each.name: _yaml.dumps_yaml({"stages": to_lockfile(each, **options)}) for each in stages}
+        new = {name: text.partition("\n")[2] for name, text in texts.items()}
+        path = Path(os.path.realpath(file.path))
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if (after := replace_entries(before, new)) is None:
+            dump_stages(file, stages, **options)
+        elif after != before:
+            logging.getLogger(Lockfile.__module__).info("Updating lock file '%s'", file.relpath)
+            write_bytes(path, after.encode())
+            file.repo.scm_context.track_file(file.relpath)
+
+    return dump
 
 
 def _patient(reproduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -308,12 +237,9 @@ def _parsed_once(parse: Callable[..., Any]) -> Callable[..., Any]:
 @cache  # once a process
 def install() -> None:
     """Replace the functions of DVC that this module fixes."""
-    rwlock._edit_rwlock = edit_rwlock
-    rwlock._release_write = lambda lock, info, paths: drop(lock, "write", info.__eq__, paths)
-    rwlock._release_read = lambda lock, info, paths: drop(lock, "read", info.__eq__, paths)
-    rwlock.psutil = SimpleNamespace(pid_exists=bool)  # all that it calls: `edit_rwlock` has removed ended processes
-    rwlock.rwlock = _named(rwlock.rwlock)
+    rwlock.install()
     _common._dump_data = _yaml._dump_data = _dump_data
+    Lockfile.dump_stages = _in_place(Lockfile.dump_stages)
     _yaml.parse_yaml = _parsed_once(_yaml.parse_yaml)
     stage_run._run = _by_parent(stage_run._run)
     dvc.stage.run_stage = _noted(dvc.stage.run_stage)
@@ -335,7 +261,7 @@ def take_turn(command: str) -> None:
     """
     require_writable(TURN)
     file = TURN.open("a+")
-    _locked.append(file)
+    LOCKED.append(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

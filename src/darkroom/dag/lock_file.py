@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.dag.records import BUSY, LOCK, CutShortError, entries, held, holders, recorded, uncached
+from darkroom.dag.records import BUSY, HEAD, LOCK, CutShortError, entries, held, holders, recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml, related
 from darkroom.params.yaml_text import conflict
@@ -25,7 +25,7 @@ from darkroom.params.yaml_text import conflict
 BROKEN = Path(".darkroom/dvc.lock.broken")
 RUNS = Path(".dvc/cache/runs")  # the run cache
 _OBJECTS = Path("files/md5")
-_HEAD, _ENTRY = "schema: '2.0'\nstages:\n", re.compile(r"^  [^\s-].*:$", re.MULTILINE)
+_ENTRY = re.compile(r"^  [^\s-].*:$", re.MULTILINE)
 
 
 def damage() -> str | None:
@@ -36,9 +36,9 @@ def damage() -> str | None:
     """
     try:
         text = LOCK.read_text(encoding="utf-8")
-        ends = list(_ENTRY.finditer(text)) if text.startswith(_HEAD) and "\0" not in text else []
+        ends = list(_ENTRY.finditer(text)) if text.startswith(HEAD) and "\0" not in text else []
         if ends and conflict(text) is None:  # it was cut at its end: the other entries are complete
-            text = _HEAD + text[ends[-1].start() :]
+            text = HEAD + text[ends[-1].start() :]
         entries(text)
     except FileNotFoundError:
         return "is missing" if _staged() else None

@@ -48,7 +48,12 @@ _ROOM = " " * 400  # an argument that leaves room for the command line of a chil
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 _ANYWHERE = ("numpy", "pandas", "PIL.Image", "psutil", "pydantic", "yaml", "networkx")
 _LIBRARIES = {
-    LIGHT: (*_ANYWHERE, "dvc.cli", "dvc.repo", "dvc.commands.repro", "dvc.stage.cache", "jinja2"),
+    LIGHT: (
+        *(*_ANYWHERE, "pydantic.main", "ruamel.yaml", "jinja2", "dulwich.ignore", "dulwich.worktree"),
+        *("dvc.cli.parser", "dvc.repo", "dvc.commands.repro", "dvc.stage.cache", "dvc.rwlock", "dvc.scm"),
+        *("dvc.cachemgr", "dvc.data_cloud", "dvc.repo.plots", "dvc.repo.stage", "dvc.utils.strictyaml"),
+        *("dvc_data.hashfile.db.local", "dvc.repo.artifacts", "dvc.repo.datasets", "dvc.repo.params"),
+    ),
     NETWORKS: (
         *_ANYWHERE,
         *("torch", "torch._dynamo", "torch._inductor.config", "torchvision", "torchmetrics", "accelerate", "einops"),

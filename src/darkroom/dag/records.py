@@ -20,6 +20,7 @@ from darkroom.params.stage import DVC, OUTPUTS, address, items, lookup, read_yam
 from darkroom.params.yaml_text import conflict, parse_yaml
 
 LOCK = Path("dvc.lock")
+HEAD = "schema: '2.0'\nstages:\n"  # what DVC begins it with
 BUSY = Path(".dvc/tmp/rwlock")  # the files in use, by process
 HOLDERS = BUSY.with_name("holders")  # a locked file of each process in `BUSY`, whatever machine it runs on
 _HOLDER = re.compile(r" #([^/\s]+-\d+-[0-9a-f]{8})$")  # HOST-PID-RANDOM
@@ -68,6 +69,22 @@ def _is_entry(entry: Any) -> bool:
         and isinstance(params, dict)
         and all(isinstance(values, dict) for values in params.values())
     )
+
+
+def replace_entries(text: str, new: Mapping[str, str]) -> str | None:
+    """Return the text of a dvc.lock with new entries, by stage; None: it does not have the form that DVC writes."""
+    with suppress(DarkroomError):
+        known = entries(text)
+        for name, entry in new.items():
+            key = entry[: entry.index("\n") + 1]  # the lines below it are empty or indented further
+            entry_of_it = re.compile(f"^{re.escape(key)}(?: {{4}}.*\n|\n)*", re.MULTILINE)
+            text, count = entry_of_it.subn(entry.replace("\\", r"\\"), text)
+            if not text.startswith(HEAD) or key.startswith("  ? ") or count != (name in known):
+                return None
+            if not count:
+                text += entry
+        return text if list(entries(text)) == list(dict.fromkeys([*known, *new])) else None
+    return None
 
 
 def recorded() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Ask DVC for the stages of this repository, what is out of date, its cache, remotes and patterns.
 
-Besides `dag/dvc.py` this is the only module that imports DVC, which takes half a second: import it where it is needed.
+Besides `dag/dvc.py` and `dag/rwlock.py` this is the only module that imports DVC, which takes half a second: import it
+where it is needed.
 """
 
 import time
@@ -21,11 +22,12 @@ from dvc.utils.serialize import dump_yaml, load_yaml
 from hydra.errors import HydraException
 
 from darkroom.artifacts.atomic import json_bytes
-from darkroom.dag.dvc import edit_rwlock, install
+from darkroom.dag.dvc import install
 from darkroom.dag.fingerprint.stages import OUT, Fingerprint, fingerprints
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
 from darkroom.dag.records import BUSY, LOCK, busy
+from darkroom.dag.rwlock import edit_rwlock
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
