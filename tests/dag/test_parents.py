@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,11 @@ def main():
         raise ValueError("no good")
     if "refuse" in sys.argv:
         sys.exit("refused")
+    if "edited" in sys.argv:
+        loaded = "darkroom.runner" in sys.modules
+        import darkroom.errors
+        print(json.dumps([loaded, getattr(darkroom.errors, "EDITED", None)]))
+        return
     if "threads" in sys.argv:
         import sklearn.metrics, threadpoolctl, torch
         torch.set_num_threads(int(os.environ["COUNT"]))  # as each stage with networks does
@@ -64,7 +70,7 @@ def main():
 @pytest.fixture
 def engine(request, tmp_path):
     """Return a process that starts parents and asks them, in a folder with a program of its own."""
-    (tmp_path / "src").symlink_to(Path(parents.__file__).parents[2])
+    shutil.copytree(Path(parents.__file__).parents[1], tmp_path / "src/darkroom")
     (tmp_path / "program.py").write_text(CHILD)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'src'}:{tmp_path}"}
     for name in (parents.NAME, "OMP_NUM_THREADS"):
@@ -112,6 +118,19 @@ def test_a_child_is_like_a_new_process(engine, tmp_path):
     assert said["command"][1:] == ["-m", "program", "some", "words"]
     assert all(said["fresh"])
     assert not [file for file in said["files"] if "socket" in file or "pipe" in file or "eventpoll" in file]
+
+
+def test_an_edit_reaches_the_next_child(engine, tmp_path):
+    """A child has the modules of its parent, as long as none of their files was edited."""
+
+    def child():
+        request(engine, "light", "edited")
+        return json.loads(read(engine, "["))
+
+    assert child() == [True, None] == child()
+    with (tmp_path / "src/darkroom/errors.py").open("a") as file:
+        file.write("EDITED = True\n")
+    assert child() == [False, True] == child()
 
 
 @pytest.mark.parametrize("engine", ["networks"], indirect=True)

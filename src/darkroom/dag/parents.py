@@ -6,9 +6,9 @@ Importing takes 1 to 7 s for each process, forking 0.1 s. An engine starts one p
 - `networks`: stages with networks, if more than one will run.
 
 A parent runs no computation. For each request it forks a child with the terminal, environment, working folder and
-number of CPU threads of the requesting process; the child imports Darkroom's own modules itself, so edits of them take
-effect as usual. A process that finds no parent starts the stage itself. Parents exit with their engine, and a child
-receives SIGTERM when the requesting process or its parent has exited.
+number of CPU threads of the requesting process. The child imports Darkroom's modules again if one of their files was
+edited since the parent loaded them. A process that finds no parent starts the stage itself. Parents exit with their
+engine, and a child receives SIGTERM when the requesting process or its parent has exited.
 
 Works on Linux only, because a process that has loaded torch cannot fork safely on other systems. A process that has
 opened a GPU cannot fork either, so the libraries of a parent must not look for one.
@@ -62,6 +62,8 @@ _LIBRARIES = {
         *("torchmetrics.image.fid", "x_transformers", "vector_quantize_pytorch", "threadpoolctl"),
     ),
 }
+_OWN = ("darkroom.runner", "darkroom.dag.dvc", "darkroom.dag.lock_file")
+_loaded: dict[str, tuple[int, int]] = {}  # what `_written` returned before `_OWN` was imported
 _lifelines: list[int] = []  # the parents of this process end when these are closed
 
 
@@ -132,6 +134,11 @@ def _load(kind: str) -> None:
     for name in _LIBRARIES.get(kind, ()):
         with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
             importlib.import_module(name)
+    _loaded.update(_written())
+    with contextlib.suppress(Exception):  # a child imports it again, and says what is wrong
+        for name in _OWN[: 1 if kind == NETWORKS else None]:
+            importlib.import_module(name)
+        importlib.import_module("darkroom.check.check").read_params()  # builds the models of pydantic
     gc.collect()
     gc.freeze()
 
@@ -160,13 +167,20 @@ def _become(request: Mapping[str, Any], terminal: Sequence[int]) -> None:
 
 
 def _move(folder: str) -> None:
-    """Enter a folder. If it is another clone, as of a point of a sweep, Darkroom's modules are imported from there."""
+    """Enter a folder; from another clone, as of a point of a sweep, or after an edit Darkroom is imported again."""
     old, new = Path("src").resolve(), Path(folder, "src").resolve()
     os.chdir(folder)
     if old != new:
         sys.path[:] = [str(new) if Path(path) == old else path for path in sys.path]
+    if old != new or _written() != _loaded:
         for name in [name for name in sys.modules if name.partition(".")[0] == "darkroom"]:
             del sys.modules[name]
+
+
+def _written() -> dict[str, tuple[int, int]]:
+    """Return the time of the last change and the size of each of Darkroom's files."""
+    files = [(str(path), path.stat()) for path in Path("src/darkroom").rglob("*.py")]
+    return {name: (file.st_mtime_ns, file.st_size) for name, file in files}
 
 
 def _use_threads(count: int) -> None:
