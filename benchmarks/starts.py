@@ -1,11 +1,14 @@
 """CPU seconds from the start of a stage's process until it decides what to do, and until it works.
 
     PYTHONPATH=src python benchmarks/starts.py [--runs 3] [--source OTHER/CLONE/src] [STAGE ...]
+    PYTHONPATH=src python benchmarks/starts.py --job report
 
 `decides`: the interpreter, the runner, and what the stage's module imports, all that a stage with nothing to do loads.
 `works`: what its body imports besides, also inside functions, and the kinds of the default: the kl tokenizer where it
 opens one. Both as user and system time of a process, less that of `import darkroom.runner, torch` in the column
 `beyond torch`: the smallest of the runs, so that other work on the machine counts as little as it can.
+
+With --job, in a clone that has run: the CPU seconds of DVC in a job of Snakemake, which runs this stage again.
 """
 
 import argparse
@@ -49,13 +52,38 @@ def inside(stage: str, source: Path) -> list[str]:
     return [module for module in found if module.startswith("darkroom.")]
 
 
+def job(stage: str, source: Path, runs: int) -> float:
+    """Return the least CPU seconds of DVC for a stage, in a child of a parent, without the body of the stage."""
+    code = f"""if True:
+        import os, sys, time
+        from darkroom.dag import parents
+        parents._load("light")
+        for _ in range({runs}):
+            if (pid := os.fork()) == 0:
+                began, sys.argv[1:] = time.process_time(), ["repro", "--quiet", "--single-item", "--force", "{stage}"]
+                parents._move(".")
+                from darkroom.dag import dvc
+                status = dvc.main()
+                print(time.process_time() - began, flush=True)
+                os._exit(status)
+            os.waitpid(pid, 0)
+    """
+    environment = os.environ | {"PYTHONPATH": str(source), "DARKROOM_RUN": "benchmark"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return min(float(line) for line in done.stdout.splitlines() if line.replace(".", "").isdigit())
+
+
 def main() -> None:
     """Print a table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("stages", nargs="*")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--source", type=Path, default=Path(__file__).resolve().parents[1] / "src")
+    options.add_argument("--job", metavar="STAGE")
     chosen = options.parse_args()
+    if chosen.job:
+        print(f"job of `{chosen.job}`: {job(chosen.job, chosen.source, chosen.runs):.2f} s of CPU besides its body")
+        return
     from darkroom.dag.stages import STAGES
 
     runner, torch = (seconds(code, chosen.source, chosen.runs) for code in (RUNNER, TORCH))

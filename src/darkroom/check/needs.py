@@ -107,10 +107,7 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
         refuse(f"{need}, which {count}: {remedy}.")
 
 
-_ALWAYS = (
-    *("train_teacher", "train_extractor", "train_classifier", "train_distilled", "train_scene_reader"),
-    "train_prior",
-)
+_ALWAYS = "train_teacher", "train_extractor", "train_classifier", "train_distilled", "train_scene_reader", "train_prior"
 
 
 def trainings(params: Any) -> Iterator[tuple[str, Training]]:

@@ -58,11 +58,7 @@ def scan(path: Path) -> tuple[list[Fault], list[str]]:
 
 
 def _foreign(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
+    return name.decode(errors="ignore").encode() != name
 
 
 def _refused(path: bytes) -> str | None:

@@ -5,6 +5,7 @@ It lists when the body of each stage started and ended on this machine, and its 
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,8 @@ def events(path: Path = RUNS) -> list[dict[str, Any]]:
         return []
     records = []
     for text in path.read_text().splitlines():
-        try:
+        with suppress(ValueError):  # a line that a kill cut off
             records.append(json.loads(text))
-        except ValueError:
-            continue  # a line that a kill cut off
     return records
 
 

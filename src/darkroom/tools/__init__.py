@@ -1,6 +1,7 @@
 """Commands for users, each in the file or the folder of its name."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 _T = TypeVar("_T", bound=Callable[..., object])
@@ -14,3 +15,9 @@ def command(group: str, name: str, help: str, body: str = "") -> Callable[[_T], 
     are valid, since it loads torch.
     """
     return lambda function: function
+
+
+def nearest(name: str, known: Sequence[str], listed: str = "known:") -> str:
+    """Return the end of a message on an unknown name: the nearest known one, or all of them, after `listed`."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"{listed} {', '.join(known)}."

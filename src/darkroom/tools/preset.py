@@ -5,7 +5,6 @@ The result does not depend on presets applied earlier: each key that any preset 
 committed params.yaml is the preset `shapes`.
 """
 
-import difflib
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.tools import command
+from darkroom.tools import command, nearest
 from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
 
@@ -41,9 +40,7 @@ def comment(name: str) -> list[str]:
 def _file(name: str) -> Path:
     known = names()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}."
-        raise DarkroomError(f"{PRESETS}/ has no preset `{name}`; {hint}")
+        raise DarkroomError(f"{PRESETS}/ has no preset `{name}`; {nearest(name, known)}")
     return PRESETS / f"{name}.yaml"
 
 

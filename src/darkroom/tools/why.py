@@ -42,8 +42,7 @@ def why(
         if status.runs(each):
             lines.append(f"{each} {status.runs(each)}.")
             continue
-        stale = each in status.stale
-        lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
+        lines.append(f"{each} is {'stale:' if each in status.stale else 'up to date.'}")
         lines += [f"  {line}" for line in _reasons(status, each)]
         for parent in sorted(above, key=list(status.stages).index):
             lines.append(f"  it waits for {parent}, which {status.runs(parent) or 'is stale:'}")

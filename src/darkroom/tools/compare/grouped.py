@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from darkroom.metrics.table import scores as known
 from darkroom.report.scores import distance_beside_real, error_of
 from darkroom.tools.compare.revisions import Results
 from darkroom.tools.compare.seeds import Keys, completed_params, differing_keys, read_runs
 from darkroom.tools.compare.summary import shown_file
-from darkroom.tools.compare.verdicts import compare, error
+from darkroom.tools.compare.verdicts import compare, error, known
 
 GROUPED = (
     "Settings that differ only in seeds share a row. ± is one standard error, between runs where there are several. "
@@ -39,7 +38,7 @@ def grouped(revisions: Sequence[str], seconds: Mapping[str, float] | None = None
     file, names = _scores(list(results.values()))
     keys = sorted({key for one in groups for other in groups for key in differing_keys(params[one], params[other])})
     with_first = [each for each in results if names and names[0] in results[each].metrics.get(file, {})]
-    with_first.sort(key=lambda each: results[each].metrics[file][names[0]], reverse=_higher(names))
+    with_first.sort(key=lambda each: results[each].metrics[file][names[0]], reverse=known(names[0]).higher_is_better)
     best, rows = next(iter(with_first), None), []
     for first in [*with_first, *(each for each in results if each not in with_first)]:
         scores = results[first].metrics.get(file, {})
@@ -69,9 +68,7 @@ def as_text(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table of `grouped` with each score and its standard error as one text."""
     shown = frame.astype(object).where(frame.notna(), "")
     for name in [name for name in frame.columns if error_of(name) in frame.columns]:
-        errors = shown.pop(error_of(name))
-        cells = zip(shown[name], errors, strict=True)
-        shown[name] = [_cell(value, se) for value, se in cells]
+        shown[name] = list(map(_cell, shown[name], shown.pop(error_of(name))))
     return shown
 
 
@@ -90,7 +87,3 @@ def _scores(results: Sequence[Results]) -> tuple[str, list[str]]:
     distance, _, _ = distance_beside_real(of.metrics[file], of.cards.get(file, {}).get("baselines", {}))
     beside = [next((name for name in names if name in of.metrics[file]), None) for names in _BESIDE]
     return file, [distance if distance in of.metrics[file] else "fd", *filter(None, beside)]
-
-
-def _higher(names: Sequence[str]) -> bool:
-    return names[0] in known() and known()[names[0]].higher_is_better

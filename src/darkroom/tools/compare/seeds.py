@@ -3,17 +3,16 @@
 import math
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from darkroom.check.check import completed
 from darkroom.errors import DarkroomError
-from darkroom.metrics.table import scores as known
+from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.report.numbers import flat
 from darkroom.report.scores import error_of
 from darkroom.tools.compare.revisions import WORKSPACE, Results, commit_of, experiments, git, read_results
-from darkroom.tools.compare.verdicts import differing_protocol, standard_error
+from darkroom.tools.compare.verdicts import differing_protocol, known, standard_error
 
 Keys = dict[str, str]  # of params.yaml, dotted, with their values as text
 
@@ -66,11 +65,7 @@ def completed_params(revisions: Sequence[str]) -> dict[str, Keys]:
 
 
 def _params(revision: str) -> Any:
-    text = (
-        Path("params.yaml").read_text()
-        if revision == WORKSPACE
-        else git("show", f"{commit_of(revision)}:params.yaml")
-    )  # fmt: skip
+    text = PARAMS.read_text() if revision == WORKSPACE else git("show", f"{commit_of(revision)}:{PARAMS}")
     return parse_yaml(text or "", f"params.yaml of {revision}") or {}
 
 
@@ -125,6 +120,6 @@ def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
 
 
 def _between(score: str, runs: list[dict[str, float]]) -> float:
-    shared = score in known() and known()[score].paired  # of the same test images: their choice is no noise
+    shared = known(score).paired  # of the same test images: their choice is no noise
     within = [0.0 if shared else standard_error(score, each) or 0.0 for each in runs]
     return max(statistics.stdev(each[score] for each in runs), statistics.fmean(within)) / math.sqrt(len(runs))

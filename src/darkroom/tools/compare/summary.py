@@ -22,9 +22,8 @@ def lines(results: Results, file: str) -> Iterator[tuple[str, Value, Value | Non
     scores, baselines = results.metrics[file], results.cards.get(file, {}).get("baselines", {})
     labels = baselines.get("label_accuracy", {})
     real = baselines.get("held_out", {}).get("in_domain", {}) | baselines.get("copies", {})
-    real |= baselines.get("diversity", {}) | {
-        f"clip_text{end}": scores.get(f"clip_text_real{end}") for end in ("", "_se")
-    }
+    real |= baselines.get("diversity", {})
+    real |= {f"clip_text{end}": scores.get(f"clip_text_real{end}") for end in ("", "_se")}
     real |= {f"label_accuracy{end}": labels.get(f"held_out{end}") for end in ("", "_se")}
     name, run, unseen = distance_beside_real(scores, baselines)
     if run is not None:

@@ -89,8 +89,7 @@ def table(
     same = f"{equal} scores are equal in both: use `--all` to show them." if equal and not everything else ""
     apart = "" if everything else _apart(every)
     trained = _trained(*results) if rows else ""
-    note = f"{same}{apart}{trained}{_alone(*results)}"
-    note += "".join(map(_outdated, results))
+    note = f"{same}{apart}{trained}{_alone(*results)}{''.join(map(_outdated, results))}"
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
@@ -159,12 +158,11 @@ def _trained(old: Results, new: Results) -> str:
 
 def _alone(old: Results, new: Results) -> str:
     files = {each.name: [name for name, scores in each.metrics.items() if scores] for each in (old, new)}
-    lines = [
+    return "".join(
         f"\nonly {one.name} has scores of: {', '.join(names)}."
         for one, other in ((old, new), (new, old))
         if (names := sorted(set(files[one.name]) - set(files[other.name])))
-    ]
-    return "".join(lines)
+    )
 
 
 def _outdated(results: Results) -> str:

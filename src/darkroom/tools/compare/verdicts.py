@@ -56,7 +56,7 @@ class Row:
     @property
     def se(self) -> float | None:
         """Standard error of the difference of independent scores, sqrt(se_old² + se_new²), or None."""
-        if self.old_se is None or self.new_se is None or (_known(self.name).paired and not self.between):
+        if self.old_se is None or self.new_se is None or (known(self.name).paired and not self.between):
             return None
         return math.hypot(self.old_se, self.new_se)
 
@@ -72,7 +72,7 @@ class Row:
         return float(t.ppf(0.975, self.se**4 / sum(parts)))
 
 
-def _known(name: str) -> Score:
+def known(name: str) -> Score:
     """Return the definition of a score; for unknown scores of old revisions, lower is better."""
     return scores().get(name, Score(name, "", ""))
 
@@ -82,7 +82,7 @@ def standard_error(name: str, values: Mapping[str, float]) -> float | None:
     stored = values.get(error_of(name))
     if stored is not None:
         return stored
-    if _known(name).fraction and values.get(COUNT):
+    if known(name).fraction and values.get(COUNT):
         return share_and_error(name, values[name], int(values[COUNT]))[f"{name}_se"]
     return None
 
@@ -111,7 +111,7 @@ def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
     """Return the differing keys of a card that a score depends on."""
     if file not in EVALUATED:
         return differing
-    own = _known(name).evaluator
+    own = known(name).evaluator
     return [key for key in differing if EVALUATORS.get(key.partition(".")[0], own) == own]
 
 
@@ -127,7 +127,7 @@ def _verdict(row: Row) -> str:
         return f"not comparable: {', '.join(row.differing)}"
     if difference == 0:
         return EQUAL
-    better = (difference > 0) == _known(row.name).higher_is_better
+    better = (difference > 0) == known(row.name).higher_is_better
     if se is None and row.few:
         return row.few
     if not se:
@@ -150,7 +150,7 @@ def compare(old: Results, new: Results) -> list[Row]:
         before, after = old.metrics[file], new.metrics[file]
         protocol = _of_cards(file, old, new)
         for name in sorted(before.keys() & after.keys()):
-            if name in _COUNTS or name.endswith("_se") or not _known(name).compared:
+            if name in _COUNTS or name.endswith("_se") or not known(name).compared:
                 continue
             old_se, new_se = error(old, file, name), error(new, file, name)
             between = [name in each.errors.get(file, {}) for each in (old, new)]

@@ -133,11 +133,8 @@ def _scheduler(manifest: Mapping[str, Any]) -> Any:
             set_alpha_to_one=True,
             timestep_spacing="trailing",
         )
-    if isinstance(objective, Flow) and (objective.path, objective.target, objective.units) == (
-        "linear",
-        "velocity",
-        "thousand",
-    ):
+    supported = ("linear", "velocity", "thousand")
+    if isinstance(objective, Flow) and (objective.path, objective.target, objective.units) == supported:
         from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
         return FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=objective.shift)

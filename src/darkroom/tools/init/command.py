@@ -104,26 +104,20 @@ def report(
     )
     environment.filters |= {"number": "{:,}".format, "percent": "{:.1%}".format, "time": time_of}
     total = measured.seconds(lengths)
-    return (
-        environment.get_template("found.txt")
-        .render(
-            subject=subject,
-            facts=facts,
-            wish=wish,
-            measured=measured,
-            class_warnings=class_warnings({"train": facts.classes}),
-            trainings=_trainings(facts, measured, lengths),
-            size=size,
-            others=[
-                _at_size(facts, measured.resized(size.value, other), other, request)
-                for other in other_sizes(size.value)
-            ],
-            total=total,
-            seconds=60 * request.minutes,
-            needed=math.ceil(total / 60 / MARGIN),
-        )
-        .rstrip()
+    text = environment.get_template("found.txt").render(
+        subject=subject,
+        facts=facts,
+        wish=wish,
+        measured=measured,
+        class_warnings=class_warnings({"train": facts.classes}),
+        trainings=_trainings(facts, measured, lengths),
+        size=size,
+        others=[_at_size(facts, measured.resized(size.value, each), each, request) for each in other_sizes(size.value)],
+        total=total,
+        seconds=60 * request.minutes,
+        needed=math.ceil(total / 60 / MARGIN),
     )
+    return text.rstrip()
 
 
 def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> list[str]:

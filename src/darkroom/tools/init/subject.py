@@ -79,9 +79,8 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     else:
         fault = "is a file" if path.is_file() else "does not exist"
         raise DarkroomError(f"{printable(source)} {fault}: use a folder of images, or one of {_NAMES}.")
-    section = SECTIONS[part.source]
     of_file = (values.get(part.source) or {}) if part.source != "folder" else {}
-    validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
+    validated = validate(SECTIONS[part.source], {**of_file, **part.settings}, f"parts.{label}.settings")
     remaining = (values if begun is None else begun).get(part.source) or {}
     lost = {key: value for key, value in of_file.items() if (key, value) not in remaining.items()}
     part = part.model_copy(update={"settings": {**lost, **part.settings}})
@@ -102,12 +101,10 @@ def require_own(path: Path) -> None:
 
 def _holds_tars(path: Path) -> bool:
     """Return whether a folder directly contains tars and no images: a webdataset, not an archive next to its images."""
-    try:
-        if not any(name.endswith(TAR_ENDINGS) for name in os.listdir(path)):  # noqa: PTH208, names alone
-            return False
-        return not walk(os.fsencode(path), captions=False, tables=False).images
-    except OSError:
-        return False
+    with suppress(OSError):
+        has_tars = any(name.endswith(TAR_ENDINGS) for name in os.listdir(path))  # noqa: PTH208, names alone
+        return has_tars and not walk(os.fsencode(path), captions=False, tables=False).images
+    return False
 
 
 def _written(path: Path) -> str:

@@ -3,7 +3,6 @@
 Every stage runs for real in miniature on this machine. Artifacts are neither required nor written.
 """
 
-import difflib
 import heapq
 import time
 from collections.abc import Mapping, Sequence, Set
@@ -25,7 +24,7 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, cut, processes, read_yaml, threads
 from darkroom.processes import gpus
 from darkroom.runner import machine, params_key
-from darkroom.tools import command
+from darkroom.tools import command, nearest
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
@@ -85,9 +84,7 @@ def choose(
     """
     for name in names:
         if not any(name in (stage, stage.partition("@")[0]) for stage in known):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}."
-            raise DarkroomError(f"there is no {kind} `{name}`; {hint}")
+            raise DarkroomError(f"there is no {kind} `{name}`; {nearest(name, known)}")
     if names:
         return [stage for stage in known if stage in names or stage.partition("@")[0] in names]
     return list(known) if everything else [stage for stage in known if stage in stale]
@@ -298,14 +295,8 @@ def planned(
     bodies, cores = sum(each.seconds for each in plans), core_count()
     # `dvc repro` queries once what is stale; for each body, it starts a process and writes dvc.lock.
     dvc = query + bodies + len(plans) * (start + write)
-    whole = Whole(
-        bodies,
-        dvc,
-        start + query + side_by_side(jobs, dag.needs, cores, max(1, len(gpus.present()))),
-        cores,
-        between,
-        load,
-    )
+    snakemake = start + query + side_by_side(jobs, dag.needs, cores, max(1, len(gpus.present())))
+    whole = Whole(bodies, dvc, snakemake, cores, between, load)
     assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans) if measure else [_MEANWHILE]
     return Planned(plans, whole, assumed, dag.needs, jobs)
 

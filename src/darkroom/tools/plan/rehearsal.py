@@ -165,16 +165,9 @@ def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
 def alone(settings: Training) -> Training:
     """Return the settings of one process with its part of each batch."""
     batch = settings.batch // settings.processes
-    return settings.model_copy(
-        update={
-            "processes": 1,
-            "batch": batch,
-            "images": settings.images // batch * batch,
-            "learning_rate": _RATE,
-            "warmup": 0,
-            "init": Init(folder=NO_FILE, url=None, sha256=None, skip=[]),
-        }
-    )
+    update: dict[str, Any] = {"processes": 1, "batch": batch, "images": settings.images // batch * batch}
+    update |= {"learning_rate": _RATE, "warmup": 0, "init": Init(folder=NO_FILE, url=None, sha256=None, skip=[])}
+    return settings.model_copy(update=update)
 
 
 def here(run: Run) -> Run:

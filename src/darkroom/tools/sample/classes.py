@@ -74,9 +74,8 @@ def settings_of(overrides: Overrides) -> Settings:
     """
     alone = not PARAMS.is_file()
     if alone:
-        values: dict[str, Any] = {
-            "train_generator": {"kind": read_manifest(model_of(overrides.weights), GENERATOR)["generator_kind"]}
-        }
+        manifest = read_manifest(model_of(overrides.weights), GENERATOR)
+        values: dict[str, Any] = {"train_generator": {"kind": manifest["generator_kind"]}}
     else:
         values = copy.deepcopy(read_yaml(PARAMS))
     kind = str((values.get("train_generator") or {}).get("kind"))
@@ -94,8 +93,7 @@ def settings_of(overrides: Overrides) -> Settings:
     if isinstance(of_kind.get("steps"), str):  # a list of timesteps, which needs no spacing
         section[kind].pop("spacing", None)
     if overrides.weights is not None:
-        named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
-        section["common"]["weights"] = named
+        section["common"]["weights"] = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
     if alone:
         return Settings(validate(SampleGenerator, section, "sample_generator"), Run(), None)
     if overrides.whole:
@@ -106,10 +104,13 @@ def settings_of(overrides: Overrides) -> Settings:
     return Settings(whole.sample_generator, whole.run, distilled)
 
 
+Kind = Literal["class", "text"]
+
+
 class Request(NamedTuple):
     """A checked request to sample classes or texts."""
 
-    kind: Literal["class", "text"]
+    kind: Kind
     names: list[str]
     classes: list[int]
     model: Path
@@ -123,9 +124,7 @@ class Request(NamedTuple):
         return self.settings.sections.common.seed
 
 
-def requested(
-    kind: Literal["class", "text"], words: Sequence[str], overrides: Overrides, hole: Hole | None = None
-) -> Request:
+def requested(kind: Kind, words: Sequence[str], overrides: Overrides, hole: Hole | None = None) -> Request:
     """Check classes or texts against models/generator, before torch is imported.
 
     `words` are texts, or names or numbers of classes, several in one word separated by commas.
@@ -153,8 +152,7 @@ def requested(
         classes = [str(name) for name in manifest["classes"]]
         chosen = numbers_of(words, classes)
         names = [classes[number] for number in chosen]
-    common = settings.sections.common
-    set_threads(common.threads)
+    set_threads(settings.sections.common.threads)
     choose_device(settings.run.device)
     return Request(kind, names, chosen, model, overrides.weights, settings, hole)
 

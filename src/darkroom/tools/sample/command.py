@@ -15,7 +15,7 @@ from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import lookup, read_yaml, stage_params
 from darkroom.tools import command
 from darkroom.tools.places import require_picture
-from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts, requested
+from darkroom.tools.sample.classes import Kind, Overrides, condition, generated, reads_texts, requested
 from darkroom.tools.sample.hole import Hole, hole_of
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def sample_command(
         Path | None, Option(metavar="FILE", help="with --labels or --text, a generator of masked codes: an image")
     ] = None,
     box: Annotated[
-        str | None,
-        Option(metavar="L,T,R,B", help="with --inpaint: the rectangle to fill, in pixels"),
+        str | None, Option(metavar="L,T,R,B", help="with --inpaint: the rectangle to fill, in pixels")
     ] = None,
     outside: Annotated[bool, Option("--outside", help="with --inpaint: fill all outside of the rectangle")] = False,
     weights: Annotated[
@@ -100,11 +99,8 @@ def sample_command(
         return sample_generator("text", texts, images, out, overrides, hole)
     if by == "generator":
         raise DarkroomError("--by generator needs --text: --embedding-of is only for the decoder.")
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name, value in overrides._asdict().items()
-        if value is not None and name != "seed"
-    ] + ["--inpaint"] * (hole is not None)
+    given = [name for name, value in overrides._asdict().items() if value is not None and name != "seed"]
+    given = [f"--{name.replace('_', '-')}" for name in given] + ["--inpaint"] * (hole is not None)
     if given:
         raise DarkroomError(
             f"{', '.join(given)}: valid with --labels or --by generator only; for the decoder, set `sample_decoder`."
@@ -150,12 +146,7 @@ def sample(
 
 
 def sample_generator(
-    kind: Literal["class", "text"],
-    words: Sequence[str],
-    images: int,
-    out: str | None,
-    overrides: Overrides,
-    hole: Hole | None = None,
+    kind: Kind, words: Sequence[str], images: int, out: str | None, overrides: Overrides, hole: Hole | None = None
 ) -> str:
     """Write a grid of models/generator, a row per class or text, and single images; return lines for the terminal.
 

@@ -111,13 +111,8 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> R
 def _gentle(settings: Training, begin: int) -> Training:
     """Return the settings of one process, with steps safe for random networks, for batches from `begin` on."""
     one = alone(settings)
-    return one.model_copy(
-        update={
-            "images": begin + _MANY * one.batch,
-            "learning_rate": _GENTLE * settings.learning_rate,
-            "schedule": "constant",
-        }
-    )
+    update = {"images": begin + _MANY * one.batch, "learning_rate": _GENTLE * settings.learning_rate}
+    return one.model_copy(update={**update, "schedule": "constant"})
 
 
 def _find_scale(trainer: TrainState, steps: Iterator[Batch]) -> None:

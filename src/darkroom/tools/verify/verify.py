@@ -1,6 +1,5 @@
 """`darkroom verify`: check the data and every output byte by byte, and report all errors."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
@@ -18,7 +17,7 @@ from darkroom.params.stage import lookup, read_yaml
 from darkroom.remote import is_remote, local_path
 from darkroom.terminal.numbers import counted
 from darkroom.terminal.terminal import with_progress
-from darkroom.tools import command
+from darkroom.tools import command, nearest
 from darkroom.tools.verify.outputs import Cache, Output, Problem, check_output, recorded_outputs
 
 _WORKERS = 8  # tars that are read at once; hashing releases the interpreter lock
@@ -37,9 +36,7 @@ def read_parts(names: Sequence[str]) -> list[str]:
     parts = list(validate(_Params, {"parts": lookup(read_yaml(PARAMS), "parts")}).parts)
     for name in names:
         if name not in parts:
-            near = difflib.get_close_matches(name, parts, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(parts)}."
-            raise DarkroomError(f"{PARAMS} has no part `{name}`; {hint}")
+            raise DarkroomError(f"{PARAMS} has no part `{name}`; {nearest(name, parts, 'it has')}")
     return [part for part in parts if not names or part in names]
 
 
