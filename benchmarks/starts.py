@@ -8,7 +8,8 @@
 opens one. Both as user and system time of a process, less that of `import darkroom.runner, torch` in the column
 `beyond torch`: the smallest of the runs, so that other work on the machine counts as little as it can.
 
-With --job, in a clone that has run: the CPU seconds of DVC in a job of Snakemake, which runs this stage again.
+With --job, in a clone that has run and in which nothing runs: runs this stage again, as a job of Snakemake does, and
+prints the CPU seconds of DVC without the body.
 """
 
 import argparse
@@ -64,13 +65,14 @@ def job(stage: str, source: Path, runs: int) -> float:
                 parents._move(".")
                 from darkroom.dag import dvc
                 status = dvc.main()
-                print(time.process_time() - began, flush=True)
+                print("CPU", time.process_time() - began, flush=True)
                 os._exit(status)
-            os.waitpid(pid, 0)
+            if os.waitpid(pid, 0)[1]:
+                sys.exit(1)
     """
     environment = os.environ | {"PYTHONPATH": str(source), "DARKROOM_RUN": "benchmark"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return min(float(line) for line in done.stdout.splitlines() if line.replace(".", "").isdigit())
+    return min(float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("CPU "))
 
 
 def main() -> None:
@@ -79,7 +81,7 @@ def main() -> None:
     options.add_argument("stages", nargs="*")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--source", type=Path, default=Path(__file__).resolve().parents[1] / "src")
-    options.add_argument("--job", metavar="STAGE")
+    options.add_argument("--job", metavar="STAGE", help="run this stage again, and print the CPU seconds of DVC")
     chosen = options.parse_args()
     if chosen.job:
         print(f"job of `{chosen.job}`: {job(chosen.job, chosen.source, chosen.runs):.2f} s of CPU besides its body")

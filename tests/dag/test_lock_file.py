@@ -207,10 +207,15 @@ def test_one_entry_is_written_as_dvc_writes_the_whole_file(name: str, command: s
         "",
         FEW[:-9],
         FEW + "datasets: []\n",
+        FEW + "# end\n",
+        FEW.replace("  catalog:\n", "  # the images\n  catalog:\n"),
+        "schema: '2.0'\nstages:\n  catalog:\n    cmd: &id001 [a]\n  b:\n    cmd: *id001\n",
         FEW.replace("  catalog:\n", "  'catalog':\n"),
         "stages: {}\n",
         "a: 1\n" + FEW,
     ],
 )
 def test_dvc_writes_a_file_that_is_not_in_its_form(text: str) -> None:
-    assert replace_entries(text, {"catalog": "  catalog:\n    cmd: x\n", "new": "  new:\n    cmd: x\n"}) is None
+    assert (
+        replace_entries(text, {"catalog": "  catalog:\n    cmd: &id001 [x]\n", "new": "  new:\n    cmd: x\n"}) is None
+    )

@@ -128,6 +128,8 @@ def test_an_edit_reaches_the_next_child(engine, tmp_path):
         return json.loads(read(engine, "["))
 
     assert child() == [True, None] == child()
+    (tmp_path / "src/darkroom/.#errors.py").symlink_to("somebody@host.1")  # as Emacs does
+    assert child() == [True, None]
     with (tmp_path / "src/darkroom/errors.py").open("a") as file:
         file.write("EDITED = True\n")
     assert child() == [False, True] == child()

@@ -4,8 +4,9 @@
 Darkroom's commands use it, too. Files and their formats are DVC's own, so a plain `dvc` works as usual.
 
 1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
+   Of `dvc.lock` only the entry of the stage is written.
 2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
-3. `rwlock` is right for several nodes and for processes that a signal ended, see `darkroom.dag.rwlock`.
+3. `rwlock` works across nodes and after a signal ended a process, see `darkroom.dag.rwlock`.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
@@ -76,7 +77,9 @@ def _in_place(dump_stages: Callable[..., None]) -> Callable[..., None]:
         texts = {each.name: _yaml.dumps_yaml({"stages": to_lockfile(each, **options)}) for each in stages}
         new = {name: text.partition("\n")[2] for name, text in texts.items()}
         path = Path(os.path.realpath(file.path))
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        before = ""
+        with suppress(FileNotFoundError, UnicodeDecodeError):  # DVC's own function says what is wrong
+            before = path.read_text(encoding="utf-8")
         if (after := replace_entries(before, new)) is None:
             dump_stages(file, stages, **options)
         elif after != before:

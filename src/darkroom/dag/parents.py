@@ -63,7 +63,7 @@ _LIBRARIES = {
     ),
 }
 _OWN = ("darkroom.runner", "darkroom.dag.dvc", "darkroom.dag.lock_file")
-_loaded: dict[str, tuple[int, int]] = {}  # what `_written` returned before `_OWN` was imported
+_loaded: dict[str, tuple[int, int]] = {}  # what `_written` returned before the parent imported anything
 _lifelines: list[int] = []  # the parents of this process end when these are closed
 
 
@@ -129,12 +129,12 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 
 def _load(kind: str) -> None:
     """Import what stages need, and exclude it from garbage collection, which would copy its pages in each child."""
+    _loaded.update(_written())
     set_threads(1)  # `_become` changes it
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # then a library that looks for GPUs opens none
     for name in _LIBRARIES.get(kind, ()):
         with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
             importlib.import_module(name)
-    _loaded.update(_written())
     with contextlib.suppress(Exception):  # a child imports it again, and says what is wrong
         for name in _OWN[: 1 if kind == NETWORKS else None]:
             importlib.import_module(name)
@@ -167,7 +167,7 @@ def _become(request: Mapping[str, Any], terminal: Sequence[int]) -> None:
 
 
 def _move(folder: str) -> None:
-    """Enter a folder; from another clone, as of a point of a sweep, or after an edit Darkroom is imported again."""
+    """Enter a folder. If it is another clone, as of a sweep, or a file was edited, drop Darkroom's modules."""
     old, new = Path("src").resolve(), Path(folder, "src").resolve()
     os.chdir(folder)
     if old != new:
@@ -179,8 +179,12 @@ def _move(folder: str) -> None:
 
 def _written() -> dict[str, tuple[int, int]]:
     """Return the time of the last change and the size of each of Darkroom's files."""
-    files = [(str(path), path.stat()) for path in Path("src/darkroom").rglob("*.py")]
-    return {name: (file.st_mtime_ns, file.st_size) for name, file in files}
+    files = {}
+    for path in Path("src/darkroom").rglob("*.py"):
+        with contextlib.suppress(OSError):  # a link that an editor made, or just removed
+            status = path.stat()
+            files[str(path)] = (status.st_ctime_ns, status.st_size)
+    return files
 
 
 def _use_threads(count: int) -> None:

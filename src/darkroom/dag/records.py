@@ -21,6 +21,7 @@ from darkroom.params.yaml_text import conflict, parse_yaml
 
 LOCK = Path("dvc.lock")
 HEAD = "schema: '2.0'\nstages:\n"  # what DVC begins it with
+_UNUSUAL = re.compile(r"^(?:\S| *#|  \?)", re.MULTILINE)  # other sections, comments, keys of more than 128 characters
 BUSY = Path(".dvc/tmp/rwlock")  # the files in use, by process
 HOLDERS = BUSY.with_name("holders")  # a locked file of each process in `BUSY`, whatever machine it runs on
 _HOLDER = re.compile(r" #([^/\s]+-\d+-[0-9a-f]{8})$")  # HOST-PID-RANDOM
@@ -72,18 +73,22 @@ def _is_entry(entry: Any) -> bool:
 
 
 def replace_entries(text: str, new: Mapping[str, str]) -> str | None:
-    """Return the text of a dvc.lock with new entries, by stage; None: it does not have the form that DVC writes."""
+    """Return the text of a dvc.lock with new entries, by stage; None: it is not as DVC writes it."""
+    if not text.startswith(HEAD) or _UNUSUAL.search(text, len(HEAD)):
+        return None
     with suppress(DarkroomError):
         known = entries(text)
         for name, entry in new.items():
-            key = entry[: entry.index("\n") + 1]  # the lines below it are empty or indented further
-            entry_of_it = re.compile(f"^{re.escape(key)}(?: {{4}}.*\n|\n)*", re.MULTILINE)
-            text, count = entry_of_it.subn(entry.replace("\\", r"\\"), text)
-            if not text.startswith(HEAD) or key.startswith("  ? ") or count != (name in known):
+            key = entry[: entry.index("\n") + 1]  # the other lines of an entry are empty or indented by four spaces
+            old = re.compile(f"^{re.escape(key)}(?: {{4}}.*\n|\n)*", re.MULTILINE)
+            text, count = old.subn(entry.replace("\\", r"\\"), text)
+            if count != (name in known) or _UNUSUAL.match(entry):
                 return None
             if not count:
                 text += entry
-        return text if list(entries(text)) == list(dict.fromkeys([*known, *new])) else None
+        written = entries(text)
+        others_stay = all(written.get(name) == entry for name, entry in known.items() if name not in new)
+        return text if others_stay and list(written) == list(dict.fromkeys([*known, *new])) else None
     return None
 
 
