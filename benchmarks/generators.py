@@ -1,10 +1,10 @@
-"""Tokenizers x generators at equal seconds of training: scores, their errors over seeds, and seconds of sampling.
+"""Tokenizers x generators at equal seconds of training: scores, their errors, and CPU seconds of sampling.
 
 Run it in a clone that `darkroom preset digits` (or `darkroom init`) has set up:
 `.venv/bin/python benchmarks/generators.py --seconds 180 --seeds 3 --out cells.jsonl`. A first training of each cell
-measures its images per second, from which follow its images; nothing else should run. Rows that --out holds already
-are not repeated, and other seeds see as many images as they did; params.yaml is set back at the end. `--generators
-"flow, 4" "mean_flow, 1"` compares calls.
+measures its images per second, from which follow its images; nothing else should run then. Rows that --out holds
+already are not repeated, and other seeds see as many images as they did; params.yaml is set back at the end.
+`--generators "flow, 4" "mean_flow, 1"` compares calls.
 Prints a Markdown table; the error is over the seeds, of one seed that of the score itself. Grids are kept beside --out.
 """
 
@@ -102,11 +102,11 @@ def write(text: str, cell: tuple[str, str, int], images: int, samples: int) -> N
 
 
 def speed() -> float:
-    """Train a generator, and return its mean images per second."""
+    """Train a generator, and return its median images per second."""
     subprocess.run(["dvc", "repro", "--quiet", "--force", "--single-item", "train_generator"], cwd=ROOT, check=True)
     lines = (ROOT / "logs/train_generator/train.jsonl").read_text().splitlines()
     # Nothing was logged if it only ended a training that had been stopped at its last image: train again.
-    return float(json.loads(lines[-1])["mean_images_per_second"]) if lines else speed()
+    return statistics.median(json.loads(line)["images_per_second"] for line in lines) if lines else speed()
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -156,7 +156,7 @@ def main() -> None:
                     write(text, cell, images, args.samples)
                     scores = repro("generator")
                     row: dict[str, Any] = {"tokenizer": tokenizer, "generator": generator, "seed": seed}
-                    row |= {"images": images, "sampling": seconds_of(["sample_generator"])}
+                    row |= {"images": images, "sampling": seconds_of(["sample_generator"], "cpu")}
                     row["scores"] = {name: scores[name] for name in SCORES if name in scores}
                     row["errors"] = {name: scores.get(error_of(name), 0.0) for name in SCORES}
                     with args.out.open("a") as file:

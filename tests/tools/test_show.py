@@ -68,7 +68,9 @@ def test_of_a_training_the_newest_grid_of_the_averages_is_drawn() -> None:
     drawn, _, path = show("train_decoder@base", 80).rpartition("\n")
     assert path == f"{grids}/000000500-ema.png"
     np.testing.assert_array_equal(pixels_of(drawn), np.asarray(newest))
-    with pytest.raises(DarkroomError, match=r"logs/train_clip/grids has no grid yet.*run\.grid_every"):
+    picture("logs/train_decoder-base/sample_evolution.png", 250)
+    assert show("train_decoder@base", 80).rpartition("\n")[2] == "logs/train_decoder-base/sample_evolution.png"
+    with pytest.raises(DarkroomError, match="logs/train_clip has no picture yet"):
         show("train_clip")
 
 
@@ -112,11 +114,11 @@ def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DarkroomError, match=r"samples/generator/grid.png belongs to other data than in params.yaml"):
         show("samples/generator")
     Path("logs/runs.jsonl").write_text('{"stage": "ingest@own", "event": "end", "time": 200.0}\n')  # after the grid
-    with pytest.raises(DarkroomError, match="has no grid yet"):
+    with pytest.raises(DarkroomError, match="has no picture yet"):
         show("train_generator")
     states["data/catalog"] = Outdated("catalog", True)
     Path("logs/runs.jsonl").unlink()
-    with pytest.raises(DarkroomError, match="has no grid yet"):
+    with pytest.raises(DarkroomError, match="has no picture yet"):
         show("train_generator")
 
 

@@ -129,9 +129,9 @@ def test_grids_show_the_averages_and_the_raw_weights(tmp_path):
             shade = int(self.modules["second"].bias.detach().abs() * 1e4) % 256
             return np.full((3, 1, 4, 4), shade, dtype=np.uint8)
 
-    trainer = train(Shades(), training(), run(grid_every=40), places(tmp_path))
+    trainer = train(Shades(), training(), run(grid_every=32), places(tmp_path))
     written = sorted(path.name for path in (tmp_path / "logs" / "grids").iterdir())
-    assert written == [f"{images:09d}-{weights}.png" for images in (40, 64) for weights in ("ema", "raw")]
+    assert written == [f"{images:09d}-{weights}.png" for images in (32, 64) for weights in ("ema", "raw")]
     for name, bias in (("ema", trainer.ema.state["second"]["bias"]), ("raw", trainer.modules["second"].bias.detach())):
         with Image.open(tmp_path / "logs" / "grids" / f"000000064-{name}.png") as grid:
             assert int(bias.abs() * 1e4) % 256 in np.asarray(grid)

@@ -61,6 +61,10 @@ def test_a_row_for_each_point_below_the_originals(tmp_path) -> None:
     train(Copies(), training(), run(), places(tmp_path))
     facts = json.loads((tmp_path / "curves/sample_evolution.json").read_text())
     assert facts == {"images": [8, 16, 32, 64], "originals": True, "by_class": True}
+    for name in ("sample_evolution.png", "sample_evolution.json"):
+        assert (tmp_path / "logs" / name).read_bytes() == (tmp_path / "curves" / name).read_bytes(), (
+            "for `darkroom show`"
+        )
     first, *rows = shades(tmp_path)
     assert first == [200, 200] and [row[1] for row in rows] == [7] * 4 and len({row[0] for row in rows}) == 4
 

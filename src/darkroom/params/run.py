@@ -39,8 +39,8 @@ class Run(Section):
     """Where to also copy checkpoints: a folder, an fsspec URL, wandb:PROJECT or hub:OWNER/NAME; null: nowhere."""
     checkpoints_from: str | None = None
     """Where a training without local checkpoints looks for one; same values as `checkpoints_to`."""
-    grid_every: Annotated[int, Field(ge=0)] = 25600
-    """Images between grids written to logs/STAGE/grids/ during training, with one at its end; 0: none."""
+    grid_every: Annotated[int, Field(ge=0)] = 102400
+    """Images between grids written to logs/STAGE/grids/ during training; a grid of a generator is costly; 0: none."""
     trackers: list[Literal["tensorboard", "wandb"]] = []
     """Trackers that a training also logs to, under logs/trackers/."""
     track_model: bool = False

@@ -1,4 +1,4 @@
-"""`darkroom show`: show an image in the terminal: a grid of samples, a file, or the newest grid of a training."""
+"""`darkroom show`: show an image in the terminal: a grid of samples, a file, or the newest picture of a training."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -35,6 +35,7 @@ _PICTURES = {
 }
 
 _GRIDS = {Path(path).name for path in _PICTURES}
+_EVOLUTION = "sample_evolution.png"
 _SMALLEST = 0.5  # scale of a grid at least: wider grids lose columns on the right
 
 
@@ -42,7 +43,9 @@ _SMALLEST = 0.5  # scale of a grid at least: wider grids lose columns on the rig
 def show(
     image: Annotated[
         str | None,
-        Argument(help="an image file, a folder with a grid, or a training (its newest grid); default: list the images"),
+        Argument(
+            help="an image file, a folder with a grid, or a training (its newest picture); default: list the images"
+        ),
     ] = None,
     width: Annotated[int | None, Option(min=1, help="width in characters; default: that of the terminal")] = None,
 ) -> str:
@@ -70,7 +73,7 @@ def _path(image: str) -> Path:
     path, name = Path(image), image.replace("@", "-")
     if name.split("-")[0] in TRAININGS and not path.exists():
         if (grid := _newest(_LOGS / name)) is None:
-            raise DarkroomError(f"{_LOGS / name}/grids has no grid yet: `run.grid_every` sets when one is drawn.")
+            raise DarkroomError(f"{_LOGS / name} has no picture yet: the first is drawn after 1,000 images.")
         return grid
     path = path / "grid.png" if path.is_dir() else path
     if not path.is_file():
@@ -84,12 +87,12 @@ def _state(path: Path, old: Mapping[str, Outdated]) -> Outdated | None:
 
 
 def _newest(logs: Path) -> Path | None:
-    """Return the newest grid of the averaged weights; None: there is none since the data were ingested."""
+    """Return the newest grid of the averaged weights, or sample evolution; None: none since the data were ingested."""
     if (state := outdated().get("data/catalog")) and state.data:
         return None
     ingests = (event for event in events() if str(event.get("stage")).startswith("ingest@"))
     since = max((float(event["time"]) for event in ingests), default=0.0)
-    times = {path: path.stat().st_mtime for path in (logs / "grids").glob("*-ema.png")}
+    times = {path: path.stat().st_mtime for name in ("grids/*-ema.png", _EVOLUTION) for path in logs.glob(name)}
     return max((path for path in times if times[path] >= since), key=times.__getitem__, default=None)
 
 
@@ -114,7 +117,8 @@ def _available() -> Iterator[tuple[str, str]]:
                 yield str(path), f"{text}{'; stale, from other parameters' if state else ''}"
     for logs in sorted(_LOGS.glob("*/grids")):
         if (grid := _newest(logs.parent)) is not None:
-            yield str(grid), f"{logs.parent.name.replace('-', '@', 1)} after {int(grid.stem.split('-')[0]):,} images"
+            images = "" if grid.name == _EVOLUTION else f" after {int(grid.stem.split('-')[0]):,} images"
+            yield str(grid), f"{logs.parent.name.replace('-', '@', 1)}{images}"
     if _PAGE.is_file() and not ((state := _state(_PAGE, old)) and state.data):
         yield str(_PAGE), "the report page, for a browser: all images, with scores"
 

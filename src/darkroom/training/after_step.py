@@ -40,12 +40,11 @@ def after_step(state: TrainState, logs: Path, journal: Journal | None, before: i
         if processes.first:
             _write_histograms(state, logs)
     if processes.first or processes.sharded:
-        every = state.run.grid_every
-        if every and (images == end or passed(every, before, images)):
+        if state.run.grid_every and passed(state.run.grid_every, before, images):
             for path in write_grids(state, logs):
                 log_images(processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, images)
         if sample_evolution_is_due(before, images, end):
-            add_to_sample_evolution(state)
+            add_to_sample_evolution(state, logs)
 
 
 def _write_histograms(state: TrainState, logs: Path) -> None:
@@ -93,21 +92,24 @@ def _last_doubling(images: int) -> int:
 
 
 @torch.no_grad()
-def add_to_sample_evolution(state: TrainState) -> None:
-    """Draw images with the averaged weights, and drop the oldest ones; recipes without images draw none.
+def add_to_sample_evolution(state: TrainState, logs: Path) -> None:
+    """Draw images with the averaged weights, drop the oldest ones, and write all to `logs`, for `darkroom show`.
+
+    Recipes without images draw none.
 
     With sharded weights every process must call it; otherwise the first one.
     """
     try:
         with evaluating(state):
             pixels = state.recipe.sample_evolution()
-    except (RuntimeError, DarkroomError) as error:
+        if pixels is not None and state.processes.first:
+            state.sample_evolution[state.images] = reduced(np.asarray(pixels))
+            for old in sorted(state.sample_evolution)[:-KEPT]:
+                del state.sample_evolution[old]
+            path = write_sample_evolution(logs, state.sample_evolution, state.recipe)
+            log_images(state.processes.accelerator, path.stem, path, state.images)
+    except (RuntimeError, OSError, DarkroomError) as error:
         print(f"cannot draw the sample evolution at image {state.images:,}: {error}")
-        return
-    if pixels is not None and state.processes.first:
-        state.sample_evolution[state.images] = reduced(np.asarray(pixels))
-        for old in sorted(state.sample_evolution)[:-KEPT]:
-            del state.sample_evolution[old]
 
 
 def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -122,14 +124,14 @@ def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return squares.mean(axis=(3, 5)).astype(np.uint8)
 
 
-def write_sample_evolution(folder: Path, drawn: dict[int, NDArray[np.uint8]], recipe: Recipe) -> None:
-    """Write the sample evolution: a row for each point, below the originals if any; write nothing without images."""
-    if not drawn:
-        return
+def write_sample_evolution(folder: Path, drawn: dict[int, NDArray[np.uint8]], recipe: Recipe) -> Path:
+    """Write a sample evolution, a row for each point below the originals if any, and return the path of the picture."""
     points = sorted(drawn)
     originals = recipe.originals()
     rows = [drawn[images] for images in points]
     rows = rows if originals is None else [reduced(np.asarray(originals)), *rows]
-    save_png(folder / "sample_evolution.png", contact_sheet(np.concatenate(rows), len(rows[0])))
+    path = folder / "sample_evolution.png"
+    save_png(path, contact_sheet(np.concatenate(rows), len(rows[0])))
     facts = {"images": points, "originals": originals is not None, "by_class": recipe.by_class}
     write_json(folder / "sample_evolution.json", facts | ({"captions": [*recipe.captions]} if recipe.captions else {}))
+    return path

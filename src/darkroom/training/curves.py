@@ -9,7 +9,7 @@ from darkroom.artifacts.atomic import atomic_folder, write_json
 Record = dict[str, Any]  # images seen under `images`, and numbers by name
 
 
-def write_curves(folder: Path, records: Sequence[Record], also: Callable[[Path], None] | None = None) -> None:
+def write_curves(folder: Path, records: Sequence[Record], also: Callable[[Path], object] | None = None) -> None:
     """Write the records of a training as DVCLive curves (`FOLDER/plots/metrics/NAME.tsv`, step = images seen).
 
     `also` writes additional files to the folder.

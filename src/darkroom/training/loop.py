@@ -87,7 +87,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> 
         if not first:
             raise SystemExit(0)
         write = partial(write_sample_evolution, drawn=state.sample_evolution, recipe=recipe)
-        write_curves(places.curves, state.records, also=write)
+        write_curves(places.curves, state.records, also=write if state.sample_evolution else None)
     return state
 
 

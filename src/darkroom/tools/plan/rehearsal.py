@@ -119,12 +119,12 @@ class Rehearsal:
         """Add up optimizer steps, validations, scores and grids, each by its number in the loop."""
         step, first = _step_seconds(trainer, steps)
         self.plan.seconds += first + settings.images // settings.batch * step
-        grids = -(-settings.images // run.grid_every) if run.grid_every else 0
+        grids = settings.images // run.grid_every if run.grid_every else 0
         factor = self.scale / settings.processes
         calls: list[tuple[float, Callable[[], Any]]] = [
             (-(-settings.images // settings.validate_every) * factor, partial(evaluation.validate, trainer)),
             (grids, partial(write_grids, trainer, logs)),
-            (points_of_sample_evolution(settings.images), partial(add_to_sample_evolution, trainer)),
+            (points_of_sample_evolution(settings.images), partial(add_to_sample_evolution, trainer, logs)),
         ]
         for every, scores in trainer.recipe.evaluations:
             each = 1 / settings.processes if scores in trainer.recipe.generated else factor
