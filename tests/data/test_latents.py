@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data import latent_writer
-from darkroom.data.latent_file import map_latent_shard, to_bfloat16, to_float32, write_latent_shard
+from darkroom.data.latent_file import VIEWS, map_latent_shard, to_bfloat16, to_float32, write_latent_shard
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
@@ -170,7 +170,7 @@ def test_latents_of_mirror_images_are_beside_those_of_the_images(mixed: Path, dt
     mirrored = reader.mirrors[rows] & (rows % 2 == 0)
     pixels = images.__getitems__(rows)
     pixels[mirrored] = pixels[mirrored][..., ::-1]
-    found = reader.__getitems__(rows, mirrored)
+    found = reader.__getitems__(rows, VIEWS.index("_mirror") * mirrored)
     for name, expected in stored(pixels, dtype).items():
         assert (to_float32(found[name]) == expected).all()
 
@@ -194,9 +194,10 @@ def test_mirror_images_are_checked_too_and_only_where_there_are_any(mixed: Path)
     reader = LatentShards.open_parts(["true", "false"], "train", mixed / "latents")
     reader.__getitems__(range(len(reader)))
     with pytest.raises(ArtifactError, match=f"{path}: the latent of the image {reader.keys[6]}"):
-        reader.__getitems__([6], np.array([True]))
-    with pytest.raises(IndexError, match="mirror image"):
-        reader.__getitems__([0, len(reader) - 1], np.array([True, True]))
+        reader.__getitems__([6], np.array([VIEWS.index("_mirror")]))
+    for view in ("_mirror", "_left"):
+        with pytest.raises(IndexError, match="mirror or moved image"):
+            reader.__getitems__([0, len(reader) - 1], np.full(2, VIEWS.index(view)))
 
 
 # --- refusals ---

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from scipy import ndimage
 from torch import nn
 
 from darkroom.check.check import read_params
@@ -55,7 +56,9 @@ class Gaussians(nn.Module):
         return cls(Patches.from_pretrained(folder).side)
 
 
-def stored(form: str, dtype: str = "float32", mirror: bool = False, parts: tuple[str, ...] = ("one",)) -> None:
+def stored(
+    form: str, dtype: str = "float32", mirror: bool = False, parts: tuple[str, ...] = ("one",), shift: int = 0
+) -> None:
     """Write shards, a catalog, a tokenizer, and run the stage."""
     for number, part in enumerate(parts):
         make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, mirror=mirror)
@@ -64,11 +67,11 @@ def stored(form: str, dtype: str = "float32", mirror: bool = False, parts: tuple
     if not Path("models/tokenizer").exists():
         write_tokenizer(Patches(6))
     for part in parts:
-        encode(part, form, dtype)
+        encode(part, form, dtype, shift)
 
 
-def encode(part: str, form: str, dtype: str = "float32") -> None:
-    changes = {"latents": "codes" if form == "codes" else "continuous", "dtype": dtype, "batch": 4}
+def encode(part: str, form: str, dtype: str = "float32", shift: int = 0) -> None:
+    changes = {"latents": "codes" if form == "codes" else "continuous", "dtype": dtype, "batch": 4, "shift": shift}
     values = {"run": VALUES["run"], "encode_latents": {**VALUES["encode_latents"], **changes}}
     encode_latents.run(EncodeParams.model_validate(values), part)
 
@@ -102,11 +105,19 @@ def expected(form: str, pixels: np.ndarray, dtype: str) -> list[np.ndarray]:
     return [value.to(getattr(torch, dtype)).double().numpy() for value in found]
 
 
-@pytest.mark.parametrize("mirror", [False, True])
+def moved(pixels: np.ndarray, shift: int) -> np.ndarray:
+    """Return pixels where they are, and moved left, right, up and down, edges repeated, by SciPy: (5, N, C, H, W)."""
+    ways = [(0, 0), (0, -shift), (0, shift), (-shift, 0), (shift, 0)]
+    return np.stack([ndimage.shift(pixels, (0, 0, *way), order=0, mode="nearest") for way in ways])
+
+
+@pytest.mark.parametrize(("mirror", "shift"), [(False, 0), (True, 0), (True, 2)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(form: str, dtype: str, mirror: bool) -> None:
-    """Encoded, stored, read, mirrored, put on the device, normalised by the stored statistics: all in float64."""
-    stored(form, dtype, mirror)
+def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(
+    form: str, dtype: str, mirror: bool, shift: int
+) -> None:
+    """Encoded, stored, read, mirrored, moved, put on the device, normalised by the stored statistics: in float64."""
+    stored(form, dtype, mirror, shift=shift)
     images = ImageShards.open_parts(["one"], "train")
     rows = LabelledLatents(LatentShards.open_parts(["one"], "train"), load_catalog(), 9)
     assert (rows.shards.form, rows.shards.mirrors.all()) == (form, mirror)
@@ -118,10 +129,15 @@ def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(form: str, d
     turned = mirrored(9, images.mirrors, order, positions)
     assert turned.any() == mirror
     pixels[turned] = pixels[turned][..., ::-1]
+    if shift:
+        ways = (5 * random_numbers(9, "shift", positions, 0, 1)[1][:, 0]).astype(int)
+        assert set(ways) == set(range(5))
+        pixels = moved(pixels, shift)[ways, np.arange(len(ways))]
     mean, *logvar = expected(form, pixels, dtype)
 
     both = images.__getitems__(range(len(images)))
     both = np.concatenate([both, both[..., ::-1]]) if mirror else both
+    both = np.concatenate([*moved(both, shift)]) if shift else both
     all_means, *all_logvars = expected(form, both, dtype)
     variance = all_means.var(axis=(0, 2, 3)) + sum(np.exp(each).mean(axis=(0, 2, 3)) for each in all_logvars)
     found = rows.shards.statistics

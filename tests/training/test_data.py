@@ -12,7 +12,7 @@ from PIL import Image
 
 from darkroom.data.catalog import Catalog
 from darkroom.data.images import ImageSpec
-from darkroom.data.latent_file import to_float32
+from darkroom.data.latent_file import SHIFTS, to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
@@ -84,7 +84,7 @@ def test_latents_of_the_mirror_image_are_read_by_the_same_draw(shards: ImageShar
     reader.__class__ = type("Labelled", (LatentShards,), {"label_column": pa.chunked_array([["1"] * len(reader)])})
     rows, positions = list(range(len(reader))), np.arange(500, 500 + len(reader))
     data = LabelledLatents(reader, CATALOG, 5).__getitems__(rows, positions)
-    expected = reader.__getitems__(rows, mirrored(5, reader.mirrors, rows, positions))
+    expected = reader.__getitems__(rows, len(SHIFTS) * mirrored(5, reader.mirrors, rows, positions))
     plain = LabelledLatents(reader, CATALOG, 5).__getitems__(rows)
     for name in ("mean", "logvar"):
         assert data[name].dtype == getattr(torch, dtype)

@@ -19,12 +19,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 52_550,
-    "lines of code": 33_840,
+    "lines of src": 52_590,
+    "lines of code": 33_870,
     "files": 408,
     "lines of the longest file": 400,
     "import cycles": 0,
-    "keys of params.yaml": 708,
+    "keys of params.yaml": 711,
     "files of an optimizer step": 12,
     "files of a sampler call": 10,
 }

@@ -22,24 +22,29 @@ _TYPES = {
     **dict.fromkeys(("key", "label", "caption", "group"), pa.string()),
     **dict.fromkeys(("offset", "size"), pa.int64()),
     **dict.fromkeys(("width", "height", "original_width", "original_height"), pa.int32()),
-    **dict.fromkeys(("sha256", "sha256_mirror", "sha256_text", "sha256_encoding"), pa.binary(32)),
 }
 
 
-def _schema(names: str) -> pa.Schema:
-    return pa.schema([(name, _TYPES[name]) for name in names.split()])
+def _type(name: str) -> pa.DataType:
+    return pa.binary(32) if name.startswith("sha256") else _TYPES[name]
+
+
+def schema_of(names: str) -> pa.Schema:
+    """Return the schema of an index with some columns, each once."""
+    return pa.schema([(name, _type(name)) for name in dict.fromkeys(names.split())])
 
 
 # offset, size: position and number of the bytes of the image in the tar; sha256: the hash of these bytes; width,
 # height: of the stored or prepared image; original_width, original_height: of the image in the source; label, caption:
 # may be null.
-IMAGES = _schema("key offset size sha256 width height original_width original_height label caption")
+IMAGES = schema_of("key offset size sha256 width height original_width original_height label caption")
 # The index of latents. It holds keys and labels, so that a training on latents needs no images. sha256: the hash of the
 # bytes of mean, then of logvar, of the row; sha256_mirror: the same of the mirror image; null where it is not stored.
-LATENTS = _schema("key label sha256 sha256_mirror")
+# Moved images have further columns.
+LATENTS = schema_of("key label sha256 sha256_mirror")
 # The index of embeddings. sha256, sha256_text, sha256_encoding: the hash of the bytes of the row in each kind of file;
 # null where there is no such file.
-EMBEDDINGS = _schema("key label caption sha256 sha256_text sha256_encoding")
+EMBEDDINGS = schema_of("key label caption sha256 sha256_text sha256_encoding")
 
 
 class IndexWriter:
@@ -55,7 +60,7 @@ class IndexWriter:
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append the rows of the next shard, at least one; values that the schema does not name are ignored."""
         if self._writer is None and rows[0].get("group") is not None:
-            self._schema = self._schema.append(pa.field("group", _TYPES["group"]))
+            self._schema = self._schema.append(pa.field("group", _type("group")))
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
         self._open().write_table(table, row_group_size=len(rows))
 
@@ -95,7 +100,7 @@ class Index:
             with ThreadPoolExecutor(_THREADS) as pool:
                 tables = list(pool.map(lambda each: _read(each[0] / NAME, missing), self._folders))
             # Not `schema.empty_table()`, which imports pandas.
-            empty = pa.Table.from_batches([], pa.schema([(name, _TYPES[name]) for name in missing]))
+            empty = pa.Table.from_batches([], pa.schema([(name, _type(name)) for name in missing]))
             table = pa.concat_tables([empty, *tables], promote_options="default")
             if self._kept is not None:
                 table = table.filter(pa.array(self._kept))

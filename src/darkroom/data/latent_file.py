@@ -11,6 +11,7 @@ library maps a file for one slice at a time, and because NumPy has no bfloat16, 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,16 @@ DTYPES: dict[str, np.dtype[Any]] = {
 _NAMES = {"float32": "F32", "bfloat16": "BF16", "uint16": "U16", "int32": "I32"}
 _CONTINUOUS, _CODES = ("float32", "bfloat16"), ("uint16", "int32")
 _ALIGNMENT = 8
+# Where a moved view shows the image, down and to the right, by the suffix of its tensors.
+SHIFTS = {"": (0, 0), "_left": (0, -1), "_right": (0, 1), "_up": (-1, 0), "_down": (1, 0)}
 
 
-def mirrored(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the tensors of the mirror images."""
-    return tuple(f"{name}_mirror" for name in names)
+def views(mirror: bool, shift: bool) -> tuple[str, ...]:
+    """Return the suffixes of the tensors of an image's views: itself, its mirror image, and both moved."""
+    return tuple(side + moved for side in ("", "_mirror")[: 1 + mirror] for moved in (SHIFTS if shift else ("",)))
+
+
+VIEWS = views(mirror=True, shift=True)
 
 
 def code_dtype(codes: int) -> str:
@@ -61,6 +67,7 @@ class LatentFile:
     starts: the offset of each tensor in bytes.
     form: distribution, point or codes.
     mirror: whether the shard has tensors of mirror images.
+    shift: whether it has tensors of moved images.
     shape: (n, C, h, w) of each tensor; (n, h, w) of codes.
     dtype_name: the dtype of an element, a key of `DTYPES`.
     """
@@ -69,6 +76,7 @@ class LatentFile:
     starts: Mapping[str, int]
     form: str
     mirror: bool
+    shift: bool
     shape: tuple[int, ...]
     dtype_name: str
 
@@ -97,7 +105,7 @@ def to_float32(stored: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[Any]], dtype: str) -> None:
-    """Write the tensors of a form, and those of mirror images where there are any, without metadata.
+    """Write the tensors of a form, and those of further `views` where there are any, without metadata.
 
     `tensors` are mean and logvar or mean alone, float32 (n, C, h, w), rounded to `dtype`, float32 or bfloat16; or codes
     (n, h, w) within the range of uint16 or int32.
@@ -121,18 +129,18 @@ def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[Any]], dtype: s
 
 
 def _order(names: Collection[str]) -> list[str]:
-    """Return the names of tensors in the order of the file: those of images, then those of mirror images."""
+    """Return the names of tensors in the order of the file: those of images, then those of each further view."""
     names_in_order = dict.fromkeys(name for form in FORMS.values() for name in form)
-    return [name for name in (*names_in_order, *mirrored(tuple(names_in_order))) if name in names]
+    return [name + view for view in VIEWS for name in names_in_order if name + view in names]
 
 
-def _form(names: Collection[str]) -> tuple[str, bool]:
-    """Return the form that has these tensors, and whether mirror images are among them. Raises StopIteration."""
+def _form(names: Collection[str]) -> tuple[str, bool, bool]:
+    """Return the form that has these tensors, and whether it is mirrored, and moved. Raises StopIteration."""
     return next(
-        (form, mirror)
+        (form, mirror, shift)
         for form, own in FORMS.items()
-        for mirror in (False, True)
-        if set(names) == {*own, *(mirrored(own) if mirror else ())}
+        for mirror, shift in product((False, True), repeat=2)
+        if set(names) == {name + view for name in own for view in views(mirror, shift)}
     )
 
 
@@ -147,7 +155,7 @@ def map_latent_shard(path: Path) -> LatentFile:
         start = 8 + int.from_bytes(content[:8], "little")
         parsed = json.loads(bytes(content[8:start]))
         header = {name: parsed[name] for name in _order(parsed)}
-        form, mirror = _form(header)
+        form, mirror, shift = _form(header)
         (shape,) = {tuple(metadata["shape"]) for metadata in header.values()}
         (code,) = {metadata["dtype"] for metadata in header.values()}
         dtype = next(name for name in (_CODES if form == "codes" else _CONTINUOUS) if _NAMES[name] == code)
@@ -157,7 +165,7 @@ def map_latent_shard(path: Path) -> LatentFile:
             if not 0 <= begin <= end == begin + bytes_each <= len(content) - start:
                 raise ValueError(f"{name} has bytes {begin} to {end} of {len(content) - start} for shape {shape}")
         starts = {name: start + metadata["data_offsets"][0] for name, metadata in header.items()}
-        return LatentFile(content, starts, form, mirror, shape, dtype)
+        return LatentFile(content, starts, form, mirror, shift, shape, dtype)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ArtifactError(
             f"{path} is not a shard of latents, mean and logvar in float32 or bfloat16 or codes in uint16 or int32 "

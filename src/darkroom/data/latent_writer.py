@@ -10,17 +10,18 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
-from darkroom.data.index import LATENTS, IndexWriter
+from darkroom.data.index import LATENTS, IndexWriter, schema_of
 from darkroom.data.latent_file import (
     CODEBOOK,
     FORMS,
     KIND,
+    SHIFTS,
     LatentFile,
     code_dtype,
     map_latent_shard,
-    mirrored,
     stored_shape,
     to_float32,
+    views,
     write_codebook,
     write_latent_shard,
 )
@@ -46,21 +47,23 @@ def write_latents(
     shape: tuple[int, int, int],
     form: str = "distribution",
     codebook: NDArray[np.float32] | None = None,
+    shift: int = 0,
 ) -> dict[str, Any]:
     """Replace `folder` by `{train,val,test}/00000.safetensors`, their indexes, and manifest.json; return the manifest.
 
     `folder` appears whole or not at all. `images` are those of `ImageShards.open_parts([part], split)`, by split;
-    mirror images are encoded too where the manifest of the part allows them. `encode` maps uint8 (N, C, H, W), N up to
-    1024, to the tensors of the `form` (distribution, point or codes): mean and logvar, or mean alone, each float32 (N,
-    *shape), or codes, integers (N, h, w). It pads its own batches, so that a latent does not depend on the other images
-    of the batch. `dtype` is float32 or bfloat16; codes are stored in the smallest sufficient integer type. `tokenizer`
-    is its hash, which consumers compare with theirs, and `codebook` the vectors of the codes, float32 (K, c), or None.
+    mirror images are encoded too where the manifest of the part allows them, and images moved by `shift` pixels to each
+    side, their edge repeated, where it is above 0. `encode` maps uint8 (N, C, H, W), N up to 1024, to the tensors of
+    the `form` (distribution, point or codes): mean and logvar, or mean alone, each float32 (N, *shape), or codes,
+    integers (N, h, w). It pads its own batches, so that a latent does not depend on the other images of the batch.
+    `dtype` is float32 or bfloat16; codes are stored in the smallest sufficient integer type. `tokenizer` is its hash,
+    which consumers compare with theirs, and `codebook` the vectors of the codes, float32 (K, c), or None.
 
     The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (form,
-    shape, dtype), codebook (size and sha256, or null), mirror (whether there are latents of mirror images), splits
-    (images, index_sha256, and for each shard name, images, sha256), and statistics of the train split, from the latents
-    as stored, of codes from their vectors: number of elements per channel, sum of E[z] and sum of E[z²] of each
-    channel. An image and its mirror image count one half each, as in training.
+    shape, dtype), codebook (size and sha256, or null), mirror (whether there are latents of mirror images), shift (the
+    pixels, if images are moved), splits (images, index_sha256, and for each shard name, images, sha256), and statistics
+    of the train split, from the latents as stored, of codes from their vectors: number of elements per channel, sum of
+    E[z] and sum of E[z²] of each channel. The views of an image count equally, as in training, together as one image.
 
     Raises:
         DarkroomError: a latent is not finite or has another shape, or a code has no vector; the message names shard
@@ -73,16 +76,19 @@ def write_latents(
     totals = _Totals(shape[0])
     splits: dict[str, Any] = {}
     mirror = any(bool(reader.mirrors.any()) for reader in images.values())
+    seen = views(mirror, shift > 0)
     with atomic_folder(folder) as temporary:
         for split, reader in images.items():
             (temporary / split).mkdir()
-            index = IndexWriter(temporary / split, LATENTS)
+            index = IndexWriter(
+                temporary / split, schema_of(" ".join([*LATENTS.names, *(f"sha256{view}" for view in seen)]))
+            )
             entries = []
             title, shards = f"encoded, {split} of {part}", reader.shards
             for number, shard in enumerate(with_progress(shards, len(reader), title, count=lambda each: each.images)):
                 reader.prefetch(shards[number + 1 : number + 2])
                 path = temporary / split / f"{shard.name}.safetensors"
-                encoded, texts = _encode_shard(reader, shard, encode, names, mirror), reader.texts(shard)
+                encoded, texts = _encode_shard(reader, shard, encode, names, seen, shift), reader.texts(shard)
                 for values in encoded.values():
                     if values.shape != (expected := (shard.images, *stored_shape(form, shape))):
                         raise DarkroomError(
@@ -93,15 +99,14 @@ def write_latents(
                         _check_codes(values, len(codebook), shard, texts)
                 write_latent_shard(path, encoded, dtype)
                 stored = map_latent_shard(path)
-                hashes = {"sha256": _hashes(stored, names)}
-                if mirror:
-                    hashes["sha256_mirror"] = _hashes(stored, mirrored(names))
+                own = {view: [name + view for name in names] for view in seen}
+                hashes = {f"sha256{view}": _hashes(stored, tensors) for view, tensors in own.items()}
                 index.add([row | {name: each[at] for name, each in hashes.items()} for at, row in enumerate(texts)])
-                for own in (names, mirrored(names)) if mirror else (names,):
-                    mean, logvar = _latents(stored, own, codebook)
+                for tensors in own.values():
+                    mean, logvar = _latents(stored, tensors, codebook)
                     _check_finite(mean, logvar, shard, texts)
                     if split == "train":
-                        totals.add(mean, logvar, 0.5 if mirror else 1.0)
+                        totals.add(mean, logvar, 1 / len(seen))
                 entries.append({"name": shard.name, "images": shard.images, "sha256": sha256_file(path)})
             splits[split] = {"images": len(reader), "shards": entries, "index_sha256": index.close()}
         book = None
@@ -117,6 +122,7 @@ def write_latents(
             latent={"form": form, "shape": list(shape), "dtype": dtype},
             codebook=book,
             mirror=mirror,
+            **({"shift": shift} if shift else {}),
             splits=splits,
             statistics=totals.metadata(),
         )
@@ -135,7 +141,7 @@ class _Totals:
         self._squares = np.zeros(channels)
 
     def add(self, mean: NDArray[np.float32], logvar: NDArray[np.float32] | None, weight: float) -> None:
-        """Add (n, C, h, w) latents, each of which counts as `weight` images, 1 or 1/2."""
+        """Add (n, C, h, w) latents, each of which counts as `weight` images."""
         mean64 = mean.astype(np.float64)
         self._count += weight * mean64[:, 0].size
         self._sum += weight * mean64.sum(axis=(0, 2, 3))
@@ -146,22 +152,32 @@ class _Totals:
 
     def metadata(self) -> dict[str, Any]:
         """Return the entry `statistics` of the manifest."""
-        return {"count": int(self._count), "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
+        return {"count": round(self._count), "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
 
 
 def _encode_shard(
-    reader: ImageShards, shard: Shard, encode: Encode, names: Sequence[str], mirror: bool
+    reader: ImageShards, shard: Shard, encode: Encode, names: Sequence[str], seen: Sequence[str], shift: int
 ) -> dict[str, Array]:
     stop = shard.first + shard.images
     pieces: dict[str, list[Array]] = {}
     for start in range(shard.first, stop, _GROUP):
         images = reader.__getitems__(range(start, min(start + _GROUP, stop)))
-        encoded = dict(zip(names, encode(images), strict=True))
-        if mirror:
-            encoded |= dict(zip(mirrored(names), encode(np.ascontiguousarray(images[..., ::-1])), strict=True))
-        for name, values in encoded.items():
-            pieces.setdefault(name, []).append(values)
+        for view in seen:
+            for name, values in zip(names, encode(_viewed(images, view, shift)), strict=True):
+                pieces.setdefault(name + view, []).append(values)
     return {name: np.concatenate(values) for name, values in pieces.items()}
+
+
+def _viewed(images: NDArray[np.uint8], view: str, shift: int) -> NDArray[np.uint8]:
+    """Return a view of images, uint8 (N, C, H, W), by its name in `VIEWS`."""
+    side = view.removeprefix("_mirror")
+    images = images if side == view else images[..., ::-1]
+    if side:
+        down, right = (shift * way for way in SHIFTS[side])
+        _, _, height, width = images.shape
+        padded = np.pad(images, ((0, 0), (0, 0), (shift, shift), (shift, shift)), mode="edge")
+        images = padded[..., shift - down : shift - down + height, shift - right : shift - right + width]
+    return np.ascontiguousarray(images)
 
 
 def _latents(

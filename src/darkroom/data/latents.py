@@ -12,8 +12,8 @@ from darkroom.data.latent_file import (
     DTYPES,
     FORMS,
     KIND,
+    VIEWS,
     map_latent_shard,
-    mirrored,
     read_codebook,
     stored_shape,
     to_float32,
@@ -23,6 +23,7 @@ from darkroom.data.rows import Rows, StoredRows, StoredShard
 LATENT_PARTS = Path("data/latents")
 # A channel whose variance is below this fraction of its mean square is constant: the rest is rounding of the sums.
 _CONSTANT = 1e-12
+_MIRRORED = VIEWS.index("_mirror")  # the first view of the mirror image
 
 
 class LatentStatistics(NamedTuple):
@@ -39,6 +40,7 @@ class LatentShards(StoredRows):
     form: distribution (mean and logvar), point (mean), or codes.
     codebook: the vectors of the codes, float32 (K, C); None for the other forms.
     mirrors: whether the latent of the mirror image is stored too, bool (N,).
+    shift: pixels by which the moved images were moved; 0: there are none.
     tokenizer: the hash of the tokenizer that made the latents, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
     """
@@ -57,6 +59,7 @@ class LatentShards(StoredRows):
         self._totals = [manifest["statistics"] for manifest in manifests.values()]
         images = [shard.images for shard in self._shards]
         self.mirrors = np.repeat([shard.mirror for shard in self._shards], images).astype(bool)
+        self.shift: int = self._alike(first)["shifts"]
         self._row, self._dtype = stored_shape(self.form, self.shape), first["latent"]["dtype"]
         self._map()
 
@@ -69,6 +72,7 @@ class LatentShards(StoredRows):
             "shapes": latent["shape"],
             "dtypes": latent["dtype"],
             "codebooks": book and book["sha256"],
+            "shifts": manifest.get("shift", 0),
         }
 
     def _path(self, shard: StoredShard, name: str) -> Path:
@@ -77,10 +81,10 @@ class LatentShards(StoredRows):
     def _opened(self, shard: StoredShard) -> dict[str, memoryview]:
         path = self._path(shard, "")
         file = map_latent_shard(path)
-        actual = file.form, file.shape, file.dtype_name, file.mirror
-        if actual != (expected := (self.form, (shard.images, *self._row), self._dtype, shard.mirror)):
+        actual = file.form, file.shape, file.dtype_name, file.mirror, file.shift
+        if actual != (expected := (self.form, (shard.images, *self._row), self._dtype, shard.mirror, shard.shift)):
             raise ArtifactError(
-                f"{path} has latents of form, shape, dtype and mirroring {actual}, but the manifest says "
+                f"{path} has latents of form, shape, dtype, mirroring and shift {actual}, but the manifest says "
                 f"{expected}: run encode_latents again."
             )
         return {name: file.content[start:] for name, start in file.starts.items()}
@@ -132,31 +136,28 @@ class LatentShards(StoredRows):
             correlation += np.diag(spread[varies] / std[varies] ** 2)
         return float(f"{np.sqrt(np.linalg.eigvalsh(correlation)[-1]):.3g}") if varies.any() else 1.0
 
-    def __getitems__(self, rows: Rows, mirror: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
-        """Return some rows as they are stored, in the order of `rows`.
-
-        Where `mirror`, bool (N,), is true, it is the latent of the mirror image.
+    def __getitems__(self, rows: Rows, view: NDArray[np.integer] | None = None) -> dict[str, NDArray[Any]]:
+        """Return some rows as they are stored, in the order of `rows`; `view` is the number of each in `VIEWS`, (N,).
 
         Returns:
             `mean` and `logvar`, or `mean` alone, each (N, C, h, w), float32, or uint16 with the bits of a bfloat16
             (`to_float32` widens them); or `codes` (N, h, w), uint16 or int32.
 
         Raises:
-            IndexError: a row is out of range, or has no mirror image.
+            IndexError: a row is out of range, or has no such view.
             ArtifactError: the bytes of a latent have changed; the message names shard and key.
         """
         numbers, shards, inside = self._located(rows)
-        sides = np.zeros(len(numbers), dtype=bool) if mirror is None else mirror
-        if not self.mirrors[numbers[sides]].all():
-            raise IndexError("a latent of a mirror image is requested, but not stored")
+        seen = np.zeros(len(numbers), dtype=np.int64) if view is None else view
+        if not self.mirrors[numbers[seen >= _MIRRORED]].all() or (not self.shift and (seen % _MIRRORED).any()):
+            raise IndexError("a latent of a mirror or moved image is requested, but not stored")
         names = FORMS[self.form]
         # One array: with two, the allocator returns the second to the system each time, and its pages are zeroed again.
         latents = np.empty((len(names), len(numbers), *self._row), dtype=DTYPES[self._dtype])
-        places = list(zip(shards.tolist(), sides.tolist(), strict=True))
-        for values, name, mirror_name in zip(latents, names, mirrored(names), strict=True):
-            views = self._views.get(name, []), self._views.get(mirror_name, [])
-            self._fill(values, [views[side][shard] for shard, side in places], inside)
-        self._check("sha256", numbers, np.flatnonzero(~sides), latents, "latent")
-        if sides.any():
-            self._check("sha256_mirror", numbers, np.flatnonzero(sides), latents, "latent")
+        places = list(zip(shards.tolist(), seen.tolist(), strict=True))
+        for values, name in zip(latents, names, strict=True):
+            stored = [self._views.get(name + suffix, []) for suffix in VIEWS]
+            self._fill(values, [stored[number][shard] for shard, number in places], inside)
+        for number in sorted(set(seen.tolist())):
+            self._check(f"sha256{VIEWS[number]}", numbers, np.flatnonzero(seen == number), latents, "latent")
         return dict(zip(names, latents, strict=True))

@@ -31,13 +31,17 @@ def mapped(path: Path) -> memoryview:
     return memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
 
 
+_WAYS = ("mirror", "shift")  # in the manifest of latents
+
+
 class StoredShard(NamedTuple):
-    """A shard by its folder and name; `mirror`: whether it has tensors of mirror images."""
+    """A shard by its folder and name, and whether it has tensors of mirror images, and of moved ones."""
 
     folder: Path
     name: str
     images: int
     mirror: bool
+    shift: bool
 
 
 class StoredRows(Indexed):
@@ -61,7 +65,9 @@ class StoredRows(Indexed):
         """Open the index from the parts' manifests, after `open_parts` has checked that they fit together."""
         self.sources: dict[str, str] = {part: manifest["shards"] for part, manifest in manifests.items()}
         self._shards = [
-            StoredShard(root / part / split, entry["name"], entry["images"], bool(manifest.get("mirror")))
+            StoredShard(
+                root / part / split, entry["name"], entry["images"], *(bool(manifest.get(way)) for way in _WAYS)
+            )
             for part, manifest in manifests.items()
             for entry in manifest["splits"][split]["shards"]
         ]

@@ -55,7 +55,7 @@ def encoder(
 def run(params: EncodeParams, part: str) -> None:
     """Encode every split of a part; row i of a shard is row i of the image shard's index.
 
-    Mirror images are also encoded if the manifest of the part allows them.
+    Mirror images are also encoded if the manifest of the part allows them, and moved ones if `shift` asks for them.
     """
     settings = params.encode_latents
     require_writable(OUT / part)
@@ -77,7 +77,9 @@ def run(params: EncodeParams, part: str) -> None:
         shape=tokenizer.latent_shape,
         form=form,
         codebook=codebook,
+        shift=settings.shift,
     )
     mirrors = f" and {mirrored:,} mirror images" if mirrored else ""
+    mirrors += f", each also moved by {settings.shift} pixels to four sides" if settings.shift else ""
     output = "latents" if codebook is None else f"codes of {len(codebook):,} for latents"
     print(f"{images:,} images{mirrors} to {output} of {tokenizer.latent_shape}")

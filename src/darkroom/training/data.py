@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from darkroom.data.catalog import Catalog
 from darkroom.data.images import to_array, to_pil
+from darkroom.data.latent_file import SHIFTS
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
@@ -203,24 +204,29 @@ class StoredLatents:
     """Stored latents.
 
     They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16 as stored, and are widened on the
-    device, where z is sampled; or `codes` int32 (N, H, W), see `with_means`. If `mirror` allows it, half of the rows
-    whose mirror image was also encoded return its latents in training. `seed` is the training's.
+    device, where z is sampled; or `codes` int32 (N, H, W), see `with_means`. In training, half of the rows whose mirror
+    image was also encoded return its latents if `mirror` allows it, and all moved views are equally frequent if `shift`
+    does. `seed` is the training's.
 
     keeps_codes: whether batches have codes, not their vectors.
     """
 
     keeps_codes = False
 
-    def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True) -> None:
-        self.shards, self.seed = shards, seed
+    def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True, shift: bool = True) -> None:
+        self.shards, self.seed, self._shift = shards, seed, shift and shards.shift > 0
         self._mirrors = shards.mirrors & mirror
 
     def __len__(self) -> int:
         return len(self.shards)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents of some rows, some of them mirrored where positions are given."""
-        stored = self.shards.__getitems__(rows, mirrored(self.seed, self._mirrors, rows, positions))
+        """Return the latents of some rows, some of them mirrored or moved where positions are given."""
+        view = len(SHIFTS) * mirrored(self.seed, self._mirrors, rows, positions)
+        if self._shift and positions is not None:
+            uniform = random_numbers(self.seed, "shift", positions.tolist(), 0, 1)[1][:, 0]
+            view = view + (len(SHIFTS) * uniform).astype(np.int64)
+        stored = self.shards.__getitems__(rows, view)
         return {name: _tensor(value, self.shards.form) for name, value in stored.items()}
 
     @property

@@ -329,7 +329,7 @@ def test_the_text_loss_is_that_of_words_after_the_first_up_to_the_end() -> None:
 
 @pytest.mark.parametrize("kind", ["autoregressive", "masked"])
 def test_dropouts_act_in_training_alone(kind: str) -> None:
-    for key in ("dropout", "token_dropout"):
+    for key in ("dropout", "token_dropout", "attention_dropout"):
         made = recipe(kind, *labelled(), model={key: 0.5})
         given = batch(made.train, range(8))
         one, other = (made._losses(given, "train", 0.0)["loss"] for _ in range(2))

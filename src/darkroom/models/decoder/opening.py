@@ -100,7 +100,7 @@ def _latents(
     seed: int,
     mirror: bool,
 ) -> None:
-    """Set up diffusion in latents: stored ones, mirrored if `mirror` allows it, or those of images."""
+    """Set up diffusion in latents: stored ones, mirrored and moved if `mirror` allows it, or those of images."""
     tokenizer, fingerprint = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
     tokenizer = tokenizer.to(device)
     if section.latents != NO_FILE:
@@ -114,7 +114,7 @@ def _latents(
             if shards.sources != images[split].sources:
                 raise DarkroomError(f"{root} is of other images than data/shards: run `dvc repro encode_latents`.")
         mean, std = latents["train"].statistics
-        opened.rows = {split: StoredLatents(shards, seed, mirror) for split, shards in latents.items()}
+        opened.rows = {split: StoredLatents(shards, seed, mirror, shift=mirror) for split, shards in latents.items()}
     else:
         mean, std = _statistics(tokenizer, images["train"], device)
     if "latent_mean" in begun:

@@ -32,14 +32,14 @@ class LabelledLatents(StoredLatents):
         self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, "`train_generator`")
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents and class numbers of some rows, some of them mirrored if positions are given."""
+        """Return the latents and class numbers of some rows, some of them mirrored or moved if positions are given."""
         return {**super().__getitems__(rows, positions), "labels": self.labels[list(rows)]}
 
 
 class EmbeddedLatents(StoredLatents):
     """Stored latents with CLIP embeddings of their images or captions: `image`, `text` float16 (N, D), `encoding`.
 
-    No latent is mirrored: embedding and caption describe the unmirrored image.
+    No latent is mirrored or moved: the embedding describes the image as it is.
 
     Raises:
         ArtifactError: an image has no embedding, or there are no embeddings of a kind; names part and key, or the kind.
@@ -62,14 +62,14 @@ class CaptionedLatents(StoredLatents):
     No latent is mirrored: the caption describes the unmirrored image.
     """
 
-    def __init__(self, shards: LatentShards, captions: Captions) -> None:
-        super().__init__(shards)
+    def __init__(self, shards: LatentShards, captions: Captions, seed: int = 0) -> None:
+        super().__init__(shards, seed, mirror=False)
         self.captions = captions
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents of some rows and the captions of the same images."""
+        """Return the latents of some rows, some of them moved if positions are given, and the images' captions."""
         tokens = self.captions.tokens[self.captions.numbers[list(rows)]]
-        return {**super().__getitems__(rows), "caption": tokens.astype(np.int64)}
+        return {**super().__getitems__(rows, positions), "caption": tokens.astype(np.int64)}
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class GeneratorData:
         stored, known, conditions = None, None, NOTHING
         rows: Mapping[str, StoredLatents]
         if condition == "caption":
-            rows, conditions = _captioned(captions, shards, catalog, context)
+            rows, conditions = _captioned(captions, shards, catalog, context, seed)
             known = rows["train"].captions
         elif names := READ.get(condition):
             parts = list(shards["train"].sources)
@@ -163,7 +163,7 @@ class GeneratorData:
 
 
 def _captioned(
-    folder: Path, shards: Mapping[str, LatentShards], catalog: Catalog, context: int | None
+    folder: Path, shards: Mapping[str, LatentShards], catalog: Catalog, context: int | None, seed: int
 ) -> tuple[dict[str, CaptionedLatents], ConditionSource]:
     """Return the latents of the splits with the captions of their images, and the conditions from captions."""
     images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
@@ -176,7 +176,7 @@ def _captioned(
             "(`model.context_length` of the generator) and are truncated."
         )
     val = Captions.of(images["val"], length)
-    rows = {"train": CaptionedLatents(shards["train"], known), "val": CaptionedLatents(shards["val"], val)}
+    rows = {name: CaptionedLatents(shards[name], each, seed) for name, each in (("train", known), ("val", val))}
     shown = images["val"] if val.tokens.any() else images["train"]
     return rows, asked_captions(shown, catalog.classes, length)
 

@@ -1,6 +1,7 @@
 """The shared part of the sections of all kinds of generators, and the sections of `none`."""
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -84,6 +85,27 @@ class Kind(kinds.Kind):
     def label_dropout(self) -> float:
         """The fraction of conditions dropped while training; 0: no guidance."""
         return 0.0
+
+
+class ConditionedKind(Kind):
+    """A kind of generator with a transformer `model`, which knows its condition."""
+
+    model: Transformer
+
+    @property
+    def condition(self) -> str:
+        """The condition of the images."""
+        return self.model.condition
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens of a caption; None: enough for nearly all."""
+        return self.model.context_length
+
+    @property
+    def label_dropout(self) -> float:
+        """The fraction of conditions dropped while training, which guidance needs."""
+        return 0.0 if self.condition == "none" else attrgetter(self.dropout_key)(self)
 
 
 class NoGenerator(Kind):

@@ -96,6 +96,8 @@ class EncodeLatents(Section):
     """continuous: the encoder's output before quantisation; codes: for a discrete tokenizer, with the codebook."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of stored continuous latents."""
+    shift: Annotated[int, Field(ge=0, le=64)] = 0
+    """Pixels by which images are moved left, right, up and down, four more latents each; 0: none. Helps small data."""
 
 
 class EncodeParams(Section):

@@ -6,14 +6,14 @@ position of that code, "target-aware" (Yu et al., "RAR", 2024, arXiv 2411.00776)
 masked codes (Chang et al., "MaskGIT", 2022, arXiv 2202.04200).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.networks import SavedNetwork
+from darkroom.artifacts.networks import LATER, SavedNetwork
 from darkroom.models.fused import fused
 from darkroom.models.generators.conditions import Captioned, Condition, Embedded
 from darkroom.models.generators.embeddings import TokenEmbedding, VectorEmbedding
@@ -42,6 +42,7 @@ class CodesConfig:
     mlp_ratio: float = 4.0
     dropout: float = 0.0
     token_dropout: float = 0.0
+    attention_dropout: float = field(default=0.0, metadata=LATER)
     tie: bool = False
     condition: str = "class"
     embed_dim: int = 0
@@ -84,7 +85,7 @@ class Block(nn.Module):
     def __init__(self, config: CodesConfig) -> None:
         super().__init__()
         width, hidden = config.width, max(1, round(config.width * config.mlp_ratio))
-        self.heads, self.causal = config.heads, config.causal
+        self.heads, self.causal, self.attention_dropout = config.heads, config.causal, config.attention_dropout
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv = fused(nn.Linear(width, 3 * width), 3)
         self.out = nn.Linear(width, width)
@@ -99,7 +100,8 @@ class Block(nn.Module):
         if cache is not None:
             key, value = cache.extended(key, value)
         causal = self.causal and x.shape[1] > 1  # with a cache: the prefix, or one token that sees all
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        dropout = self.attention_dropout if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=causal)
         x = x + self.dropout(self.out(rearrange(mixed, "n h s d -> n s (h d)")))
         return x + self.dropout(self.mlp(self.norm2(x)))
 

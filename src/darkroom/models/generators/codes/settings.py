@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from darkroom.models.generators.kind_settings import Kind, Transformer
+from darkroom.models.generators.kind_settings import ConditionedKind, Transformer
 from darkroom.params.section import Fraction, Positive, Section, Weight
 
 
@@ -18,6 +18,8 @@ class Model(Transformer):
     dropout: Fraction = 0.1
     token_dropout: Fraction = 0.0
     """Fraction of the embedded codes' elements that is zero while training, for small data."""
+    attention_dropout: Fraction = 0.0
+    """Fraction of the attention's weights that is zero while training, for small data; RAR: 0.1."""
     tie: bool = False
     """The embeddings of the codes are also the weights of their logits, for small data."""
 
@@ -31,7 +33,7 @@ class CodeLoss(Section):
     """condition caption: fraction of a caption's tokens read as the unknown token while training."""
 
 
-class OfCodes(Kind):
+class OfCodes(ConditionedKind):
     """A generator of codes."""
 
     codes = True
@@ -39,21 +41,6 @@ class OfCodes(Kind):
 
     model: Model = Model.model_construct()
     """Size of the transformer."""
-
-    @property
-    def condition(self) -> str:
-        """The condition of the images."""
-        return self.model.condition
-
-    @property
-    def context_length(self) -> int | None:
-        """Tokens of a caption; None: enough for nearly all."""
-        return self.model.context_length
-
-    @property
-    def label_dropout(self) -> float:
-        """The fraction of conditions dropped, which guidance needs."""
-        return 0.0 if self.condition == "none" else self.loss.label_dropout  # type: ignore[attr-defined]
 
 
 class CodeSampling(Section):

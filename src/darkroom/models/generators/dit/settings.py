@@ -17,7 +17,7 @@ from darkroom.diffusion.settings import (
     Timesteps,
     unfit,
 )
-from darkroom.models.generators.kind_settings import Kind, Transformer
+from darkroom.models.generators.kind_settings import ConditionedKind, Transformer
 from darkroom.params.section import NO_FILE, Fraction, Positive, Weight
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), used by DiT
@@ -107,7 +107,7 @@ class DiTGenerated(DiTSampling):
     READ_WITH = {"classifier_scale": ("classifier",)}
 
 
-class DiT(Kind):
+class DiT(ConditionedKind):
     """The diffusion transformer.
 
     sampling: for grids and evaluations while training.
@@ -127,18 +127,3 @@ class DiT(Kind):
     def _misfits(self) -> Iterator[str]:
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
         yield from unfit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
-
-    @property
-    def condition(self) -> str:
-        """The condition of the images."""
-        return self.model.condition
-
-    @property
-    def context_length(self) -> int | None:
-        """Tokens of a caption; None: enough for nearly all."""
-        return self.model.context_length
-
-    @property
-    def label_dropout(self) -> float:
-        """The fraction of conditions dropped, which guidance needs."""
-        return 0.0 if self.condition == "none" else self.diffusion.label_dropout
