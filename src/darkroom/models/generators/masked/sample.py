@@ -17,6 +17,8 @@ from darkroom.models.generators.masked.settings import MaskedSampling
 from darkroom.models.sampled_codes import gumbel
 from darkroom.rng import random_numbers
 
+_AT_ONCE = 2**16  # logits in float64 at once: of all codes of large codebooks they would need much memory
+
 
 class MaskedSampler(CodeSampler):
     """A bidirectional transformer over codes, and the tokenizer that decodes them.
@@ -65,18 +67,18 @@ class MaskedSampler(CodeSampler):
     ) -> tuple[Tensor, Tensor]:
         """Return a code for each place of `where`, bool (N, T), and its unfiltered log p; elsewhere 0.
 
-        Both on the CPU, int64 and float64 (N, T). One image at a time: T times K numbers in float64 need much memory.
+        Both on the CPU, int64 and float64 (N, T).
         """
         places = [number * settings.steps + step for number in numbers]
-        uniform = random_numbers(seed, "masked/codes", places, 0, where.shape[1])[1]
-        guesses, confidence = torch.zeros_like(where, dtype=torch.int64), torch.zeros_like(where, dtype=torch.float64)
-        for row, (given, at) in enumerate(zip(logits, where, strict=True)):
-            exact = given[at.to(given.device)]
+        uniform = random_numbers(seed, "masked/codes", places, 0, where.shape[1])[1].ravel()
+        guesses, confidence = torch.zeros(where.numel(), dtype=torch.int64), torch.zeros(where.numel()).double()
+        for at in where.flatten().nonzero()[:, 0].split(-(-_AT_ONCE // logits.shape[-1])):
+            exact = logits.flatten(0, 1).index_select(0, at.to(logits.device))
             exact = (exact.cpu() if exact.device.type == "mps" else exact).double()  # (M, K); it has no float64
-            guess = drawn(filtered(exact, settings), uniform[row][at.numpy()])
-            guesses[row, at] = guess.cpu()
-            confidence[row, at] = exact.log_softmax(dim=-1).gather(1, guess[:, None])[:, 0].cpu()
-        return guesses, confidence
+            guess = drawn(filtered(exact, settings), uniform[at.numpy()])
+            guesses[at] = guess.cpu()
+            confidence[at] = exact.log_softmax(dim=-1).gather(1, guess[:, None])[:, 0].cpu()
+        return guesses.view_as(where), confidence.view_as(where)
 
 
 def first_hidden(hidden: Tensor, score: Tensor, masked: Tensor) -> Tensor:
