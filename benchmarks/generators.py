@@ -111,7 +111,10 @@ def speed() -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the cells with mean and error of each score."""
-    lines = [f"| tokenizer | generator | images | {' | '.join(SCORES)} | sampling |", "|---" * (4 + len(SCORES)) + "|"]
+    lines = [
+        f"| tokenizer | generator | images | {' | '.join(SCORES)} | CPU of sampling |",
+        "|---" * (4 + len(SCORES)) + "|",
+    ]
     for tokenizer, generator in dict.fromkeys((row["tokenizer"], row["generator"]) for row in rows):
         of_it = [row for row in rows if (row["tokenizer"], row["generator"]) == (tokenizer, generator)]
         cells = []
@@ -119,7 +122,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             values = [row["scores"].get(name, math.nan) for row in of_it]
             error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else of_it[0]["errors"][name]
             cells.append(f"{statistics.mean(values):.3g} ± {error:.2g}")
-        images, seconds = (statistics.mean(row[name] for row in of_it) for name in ("images", "sampling"))
+        images, seconds = (statistics.mean(row[name] for row in of_it) for name in ("images", "sampling_cpu"))
         lines.append(f"| {tokenizer} | {generator} | {images:,.0f} | {' | '.join(cells)} | {seconds:.0f} s |")
     return "\n".join(lines)
 
@@ -156,7 +159,7 @@ def main() -> None:
                     write(text, cell, images, args.samples)
                     scores = repro("generator")
                     row: dict[str, Any] = {"tokenizer": tokenizer, "generator": generator, "seed": seed}
-                    row |= {"images": images, "sampling": seconds_of(["sample_generator"], "cpu")}
+                    row |= {"images": images, "sampling_cpu": seconds_of(["sample_generator"], "cpu")}
                     row["scores"] = {name: scores[name] for name in SCORES if name in scores}
                     row["errors"] = {name: scores.get(error_of(name), 0.0) for name in SCORES}
                     with args.out.open("a") as file:

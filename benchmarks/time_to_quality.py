@@ -168,11 +168,11 @@ def recipe(params: Any, system: System, whose: str, part: float, seed: int) -> A
 
 
 def seconds_of(stages: Sequence[str], clock: str = "seconds") -> float:
-    """Return the seconds of the last run of stages, or by the clock `cpu` those of CPU time."""
+    """Return the seconds of the last runs of stages: by the clock (`seconds`), or of CPU time (`cpu`)."""
     last: dict[str, float] = {}
     for line in _RUNS.read_text().splitlines():
         event = json.loads(line)
-        if event["event"] == "end":
+        if event["event"] == "end" and clock in event:
             last[event["stage"]] = event[clock]
     return sum(last[stage] for stage in stages)
 

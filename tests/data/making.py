@@ -111,9 +111,11 @@ def make_latents(
     tokenizer: str = "t" * 64,
     encode: Callable = linear_encode,
     shape: tuple[int, int, int] = LATENT,
+    shift: int = 0,
 ) -> dict:
     images = {split: ImageShards.open_parts([part], split, shards_root) for split in SPLITS}
-    return write_latents(root / part, part, images, encode, dtype=dtype, tokenizer=tokenizer, shape=shape)
+    how = {"dtype": dtype, "tokenizer": tokenizer, "shape": shape, "shift": shift}
+    return write_latents(root / part, part, images, encode, **how)
 
 
 def flip(path: Path, at: int) -> None:

@@ -10,10 +10,11 @@ import torch
 from scipy import ndimage
 from torch import nn
 
+from darkroom.artifacts.manifest import ArtifactError
 from darkroom.check.check import read_params
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
-from darkroom.data.latent_file import CODEBOOK, FORMS, to_float32
+from darkroom.data.latent_file import CODEBOOK, FORMS, VIEWS, to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.scalers import LatentScaler
@@ -26,11 +27,11 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.tokenizers.settings import EncodeParams
 from darkroom.rng import random_numbers
 from darkroom.stages import encode_latents
-from darkroom.training.data import mirrored, with_means
+from darkroom.training.data import StoredLatents, mirrored, with_means
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from darkroom.training.start import OutputPaths
-from data.making import make_part
+from data.making import flip, make_part
 from helpers import DIGITS, add_tokenizer, run, training
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
@@ -109,6 +110,34 @@ def moved(pixels: np.ndarray, shift: int) -> np.ndarray:
     """Return pixels where they are, and moved left, right, up and down, edges repeated, by SciPy: (5, N, C, H, W)."""
     ways = [(0, 0), (0, -shift), (0, shift), (-shift, 0), (shift, 0)]
     return np.stack([ndimage.shift(pixels, (0, 0, *way), order=0, mode="nearest") for way in ways])
+
+
+def test_moved_images_are_seen_in_train_alone_and_mirror_images_where_they_may_be(form: str) -> None:
+    """Of two parts, one without mirror images: what a training draws, what val has, and which faults are named."""
+    stored(form, mirror=True, shift=1)
+    make_part(Path("data/shards"), "two", 30, 60)
+    encode("two", form, shift=1)
+    reader, val = (LatentShards.open_parts(["one", "two"], split) for split in ("train", "val"))
+    assert (reader.shift, val.shift) == (1, 0) and reader.mirrors.any() and not reader.mirrors.all()
+    rows, positions = list(range(len(reader))), np.arange(len(reader))
+    turned = 5 * mirrored(9, reader.mirrors, rows, positions)
+    ways = (5 * random_numbers(9, "shift", positions, 0, 1)[1][:, 0]).astype(int)
+    for options, view in (({}, turned + ways), ({"mirror": False}, ways), ({"shift": False}, turned)):
+        seen = StoredLatents(reader, 9, **options).__getitems__(rows, positions)
+        expected = reader.__getitems__(rows, view)
+        for name in FORMS[form]:
+            np.testing.assert_array_equal(seen[name].numpy(), expected[name])
+
+    path = Path("data/latents/one/train/00000.safetensors")
+    flip(path, path.stat().st_size - 1)
+    reader = LatentShards.open_parts(["one", "two"], "train")
+    last = reader._shards[0].images - 1
+    reader.__getitems__([last], np.array([VIEWS.index("_mirror_up")]))
+    with pytest.raises(ArtifactError, match=f"{path}: the latent of the image {reader.keys[last]}"):
+        reader.__getitems__([last], np.array([VIEWS.index("_mirror_down")]))
+    encode("two", form, shift=2)
+    with pytest.raises(ArtifactError, match="have different shifts"):
+        LatentShards.open_parts(["one", "two"], "train")
 
 
 @pytest.mark.parametrize(("mirror", "shift"), [(False, 0), (True, 0), (True, 2)])

@@ -70,7 +70,7 @@ def test_of_a_training_the_newest_grid_of_the_averages_is_drawn() -> None:
     np.testing.assert_array_equal(pixels_of(drawn), np.asarray(newest))
     picture("logs/train_decoder-base/sample_evolution.png", 250)
     assert show("train_decoder@base", 80).rpartition("\n")[2] == "logs/train_decoder-base/sample_evolution.png"
-    with pytest.raises(DarkroomError, match="logs/train_clip has no picture yet"):
+    with pytest.raises(DarkroomError, match="logs/train_clip has no picture of the current data"):
         show("train_clip")
 
 
@@ -89,9 +89,11 @@ def test_what_there_is_to_look_at_is_listed() -> None:
     ]
     for path in listed:
         picture(path) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
+    picture("logs/train_generator/sample_evolution.png")
     lines = show(None).split("\n")
+    listed.insert(7, "logs/train_generator/sample_evolution.png")
     assert [line.split()[0] for line in lines[:-1]] == listed
-    assert lines[6].endswith("train_decoder@up after 12,800 images")
+    assert lines[6].endswith("train_decoder@up after 12,800 images") and lines[7].endswith("train_generator so far")
 
 
 def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,11 +116,11 @@ def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DarkroomError, match=r"samples/generator/grid.png belongs to other data than in params.yaml"):
         show("samples/generator")
     Path("logs/runs.jsonl").write_text('{"stage": "ingest@own", "event": "end", "time": 200.0}\n')  # after the grid
-    with pytest.raises(DarkroomError, match="has no picture yet"):
+    with pytest.raises(DarkroomError, match="has no picture of the current data"):
         show("train_generator")
     states["data/catalog"] = Outdated("catalog", True)
     Path("logs/runs.jsonl").unlink()
-    with pytest.raises(DarkroomError, match="has no picture yet"):
+    with pytest.raises(DarkroomError, match="has no picture of the current data"):
         show("train_generator")
 
 

@@ -40,7 +40,7 @@ def schema_of(names: str) -> pa.Schema:
 IMAGES = schema_of("key offset size sha256 width height original_width original_height label caption")
 # The index of latents. It holds keys and labels, so that a training on latents needs no images. sha256: the hash of the
 # bytes of mean, then of logvar, of the row; sha256_mirror: the same of the mirror image; null where it is not stored.
-# Moved images have further columns.
+# Moved images add sha256_left, sha256_mirror_left, …
 LATENTS = schema_of("key label sha256 sha256_mirror")
 # The index of embeddings. sha256, sha256_text, sha256_encoding: the hash of the bytes of the row in each kind of file;
 # null where there is no such file.

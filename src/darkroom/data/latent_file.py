@@ -37,7 +37,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 _NAMES = {"float32": "F32", "bfloat16": "BF16", "uint16": "U16", "int32": "I32"}
 _CONTINUOUS, _CODES = ("float32", "bfloat16"), ("uint16", "int32")
 _ALIGNMENT = 8
-# Where a moved view shows the image, down and to the right, by the suffix of its tensors.
+# The displacement of each moved view, down and to the right, in units of `shift`, by the suffix of its tensors.
 SHIFTS = {"": (0, 0), "_left": (0, -1), "_right": (0, 1), "_up": (-1, 0), "_down": (1, 0)}
 
 

@@ -52,10 +52,10 @@ def write_latents(
     """Replace `folder` by `{train,val,test}/00000.safetensors`, their indexes, and manifest.json; return the manifest.
 
     `folder` appears whole or not at all. `images` are those of `ImageShards.open_parts([part], split)`, by split;
-    mirror images are encoded too where the manifest of the part allows them, and images moved by `shift` pixels to each
-    side, their edge repeated, where it is above 0. `encode` maps uint8 (N, C, H, W), N up to 1024, to the tensors of
-    the `form` (distribution, point or codes): mean and logvar, or mean alone, each float32 (N, *shape), or codes,
-    integers (N, h, w). It pads its own batches, so that a latent does not depend on the other images of the batch.
+    mirror images are encoded too where the manifest of the part allows them, and in train, if `shift` is not 0, images
+    moved by so many pixels to each side, their edge repeated. `encode` maps uint8 (N, C, H, W), N up to 1024, to the
+    tensors of the `form` (distribution, point or codes): mean and logvar, or mean alone, each float32 (N, *shape), or
+    codes, integers (N, h, w). It pads its batches, so that a latent does not depend on the other images of the batch.
     `dtype` is float32 or bfloat16; codes are stored in the smallest sufficient integer type. `tokenizer` is its hash,
     which consumers compare with theirs, and `codebook` the vectors of the codes, float32 (K, c), or None.
 
@@ -76,19 +76,19 @@ def write_latents(
     totals = _Totals(shape[0])
     splits: dict[str, Any] = {}
     mirror = any(bool(reader.mirrors.any()) for reader in images.values())
-    seen = views(mirror, shift > 0)
     with atomic_folder(folder) as temporary:
         for split, reader in images.items():
+            suffixes = views(mirror, shift > 0 and split == "train")
             (temporary / split).mkdir()
             index = IndexWriter(
-                temporary / split, schema_of(" ".join([*LATENTS.names, *(f"sha256{view}" for view in seen)]))
+                temporary / split, schema_of(" ".join([*LATENTS.names, *(f"sha256{view}" for view in suffixes)]))
             )
             entries = []
             title, shards = f"encoded, {split} of {part}", reader.shards
             for number, shard in enumerate(with_progress(shards, len(reader), title, count=lambda each: each.images)):
                 reader.prefetch(shards[number + 1 : number + 2])
                 path = temporary / split / f"{shard.name}.safetensors"
-                encoded, texts = _encode_shard(reader, shard, encode, names, seen, shift), reader.texts(shard)
+                encoded, texts = _encode_shard(reader, shard, encode, names, suffixes, shift), reader.texts(shard)
                 for values in encoded.values():
                     if values.shape != (expected := (shard.images, *stored_shape(form, shape))):
                         raise DarkroomError(
@@ -99,14 +99,14 @@ def write_latents(
                         _check_codes(values, len(codebook), shard, texts)
                 write_latent_shard(path, encoded, dtype)
                 stored = map_latent_shard(path)
-                own = {view: [name + view for name in names] for view in seen}
-                hashes = {f"sha256{view}": _hashes(stored, tensors) for view, tensors in own.items()}
+                tensors = {view: [name + view for name in names] for view in suffixes}
+                hashes = {f"sha256{view}": _hashes(stored, of_view) for view, of_view in tensors.items()}
                 index.add([row | {name: each[at] for name, each in hashes.items()} for at, row in enumerate(texts)])
-                for tensors in own.values():
-                    mean, logvar = _latents(stored, tensors, codebook)
+                for of_view in tensors.values():
+                    mean, logvar = _latents(stored, of_view, codebook)
                     _check_finite(mean, logvar, shard, texts)
                     if split == "train":
-                        totals.add(mean, logvar, 1 / len(seen))
+                        totals.add(mean, logvar, 1 / len(suffixes))
                 entries.append({"name": shard.name, "images": shard.images, "sha256": sha256_file(path)})
             splits[split] = {"images": len(reader), "shards": entries, "index_sha256": index.close()}
         book = None
@@ -156,13 +156,13 @@ class _Totals:
 
 
 def _encode_shard(
-    reader: ImageShards, shard: Shard, encode: Encode, names: Sequence[str], seen: Sequence[str], shift: int
+    reader: ImageShards, shard: Shard, encode: Encode, names: Sequence[str], suffixes: Sequence[str], shift: int
 ) -> dict[str, Array]:
     stop = shard.first + shard.images
     pieces: dict[str, list[Array]] = {}
     for start in range(shard.first, stop, _GROUP):
         images = reader.__getitems__(range(start, min(start + _GROUP, stop)))
-        for view in seen:
+        for view in suffixes:
             for name, values in zip(names, encode(_viewed(images, view, shift)), strict=True):
                 pieces.setdefault(name + view, []).append(values)
     return {name: np.concatenate(values) for name, values in pieces.items()}

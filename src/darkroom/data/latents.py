@@ -17,6 +17,7 @@ from darkroom.data.latent_file import (
     read_codebook,
     stored_shape,
     to_float32,
+    views,
 )
 from darkroom.data.rows import Rows, StoredRows, StoredShard
 
@@ -40,7 +41,7 @@ class LatentShards(StoredRows):
     form: distribution (mean and logvar), point (mean), or codes.
     codebook: the vectors of the codes, float32 (K, C); None for the other forms.
     mirrors: whether the latent of the mirror image is stored too, bool (N,).
-    shift: pixels by which the moved images were moved; 0: there are none.
+    shift: pixels by which moved images, which only the train split has, were moved; 0: there are none.
     tokenizer: the hash of the tokenizer that made the latents, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
     """
@@ -59,7 +60,7 @@ class LatentShards(StoredRows):
         self._totals = [manifest["statistics"] for manifest in manifests.values()]
         images = [shard.images for shard in self._shards]
         self.mirrors = np.repeat([shard.mirror for shard in self._shards], images).astype(bool)
-        self.shift: int = self._alike(first)["shifts"]
+        self.shift: int = self._alike(first)["shifts"] if split == "train" else 0
         self._row, self._dtype = stored_shape(self.form, self.shape), first["latent"]["dtype"]
         self._map()
 
@@ -91,7 +92,7 @@ class LatentShards(StoredRows):
 
     def _map(self) -> None:
         super()._map()
-        self._load_digests(*(("sha256", "sha256_mirror") if self.mirrors.any() else ("sha256",)))
+        self._load_digests(*(f"sha256{view}" for view in views(bool(self.mirrors.any()), self.shift > 0)))
 
     @property
     def statistics(self) -> LatentStatistics:
@@ -148,16 +149,16 @@ class LatentShards(StoredRows):
             ArtifactError: the bytes of a latent have changed; the message names shard and key.
         """
         numbers, shards, inside = self._located(rows)
-        seen = np.zeros(len(numbers), dtype=np.int64) if view is None else view
-        if not self.mirrors[numbers[seen >= _MIRRORED]].all() or (not self.shift and (seen % _MIRRORED).any()):
+        view = np.zeros(len(numbers), dtype=np.int64) if view is None else view
+        if not self.mirrors[numbers[view >= _MIRRORED]].all() or (not self.shift and (view % _MIRRORED).any()):
             raise IndexError("a latent of a mirror or moved image is requested, but not stored")
         names = FORMS[self.form]
         # One array: with two, the allocator returns the second to the system each time, and its pages are zeroed again.
         latents = np.empty((len(names), len(numbers), *self._row), dtype=DTYPES[self._dtype])
-        places = list(zip(shards.tolist(), seen.tolist(), strict=True))
+        places = list(zip(shards.tolist(), view.tolist(), strict=True))
         for values, name in zip(latents, names, strict=True):
             stored = [self._views.get(name + suffix, []) for suffix in VIEWS]
             self._fill(values, [stored[number][shard] for shard, number in places], inside)
-        for number in sorted(set(seen.tolist())):
-            self._check(f"sha256{VIEWS[number]}", numbers, np.flatnonzero(seen == number), latents, "latent")
+        for number in sorted(set(view.tolist())):
+            self._check(f"sha256{VIEWS[number]}", numbers, np.flatnonzero(view == number), latents, "latent")
         return dict(zip(names, latents, strict=True))

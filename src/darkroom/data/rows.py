@@ -31,9 +31,6 @@ def mapped(path: Path) -> memoryview:
     return memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
 
 
-_WAYS = ("mirror", "shift")  # in the manifest of latents
-
-
 class StoredShard(NamedTuple):
     """A shard by its folder and name, and whether it has tensors of mirror images, and of moved ones."""
 
@@ -66,7 +63,11 @@ class StoredRows(Indexed):
         self.sources: dict[str, str] = {part: manifest["shards"] for part, manifest in manifests.items()}
         self._shards = [
             StoredShard(
-                root / part / split, entry["name"], entry["images"], *(bool(manifest.get(way)) for way in _WAYS)
+                root / part / split,
+                entry["name"],
+                entry["images"],
+                mirror=bool(manifest.get("mirror")),
+                shift=bool(manifest.get("shift")) and split == "train",
             )
             for part, manifest in manifests.items()
             for entry in manifest["splits"][split]["shards"]

@@ -80,6 +80,6 @@ def run(params: EncodeParams, part: str) -> None:
         shift=settings.shift,
     )
     mirrors = f" and {mirrored:,} mirror images" if mirrored else ""
-    mirrors += f", each also moved by {settings.shift} pixels to four sides" if settings.shift else ""
+    mirrors += f", those of train also moved by {settings.shift} pixels in four directions," if settings.shift else ""
     output = "latents" if codebook is None else f"codes of {len(codebook):,} for latents"
     print(f"{images:,} images{mirrors} to {output} of {tokenizer.latent_shape}")

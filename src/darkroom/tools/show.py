@@ -72,9 +72,10 @@ def _path(image: str) -> Path:
     """Return the path of an image. Raises DarkroomError if it does not exist."""
     path, name = Path(image), image.replace("@", "-")
     if name.split("-")[0] in TRAININGS and not path.exists():
-        if (grid := _newest(_LOGS / name)) is None:
-            raise DarkroomError(f"{_LOGS / name} has no picture yet: the first is drawn after 1,000 images.")
-        return grid
+        if (newest := _newest(_LOGS / name)) is None:
+            first = "tokenizers, generators and decoders draw the first after 1,000 images"
+            raise DarkroomError(f"{_LOGS / name} has no picture of the current data: {first}, other trainings none.")
+        return newest
     path = path / "grid.png" if path.is_dir() else path
     if not path.is_file():
         raise DarkroomError(f"{path} does not exist: `darkroom show` lists the available images.")
@@ -115,10 +116,10 @@ def _available() -> Iterator[tuple[str, str]]:
         for path in sorted(Path().glob(pattern)):
             if not ((state := _state(path, old)) and state.data):
                 yield str(path), f"{text}{'; stale, from other parameters' if state else ''}"
-    for logs in sorted(_LOGS.glob("*/grids")):
-        if (grid := _newest(logs.parent)) is not None:
-            images = "" if grid.name == _EVOLUTION else f" after {int(grid.stem.split('-')[0]):,} images"
-            yield str(grid), f"{logs.parent.name.replace('-', '@', 1)}{images}"
+    for logs in sorted(path for path in _LOGS.glob("*") if path.is_dir()):
+        if (newest := _newest(logs)) is not None:
+            images = " so far" if newest.name == _EVOLUTION else f" after {int(newest.stem.split('-')[0]):,} images"
+            yield str(newest), f"{logs.name.replace('-', '@', 1)}{images}"
     if _PAGE.is_file() and not ((state := _state(_PAGE, old)) and state.data):
         yield str(_PAGE), "the report page, for a browser: all images, with scores"
 

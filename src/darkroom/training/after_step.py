@@ -93,7 +93,7 @@ def _last_doubling(images: int) -> int:
 
 @torch.no_grad()
 def add_to_sample_evolution(state: TrainState, logs: Path) -> None:
-    """Draw images with the averaged weights, drop the oldest ones, and write all to `logs`, for `darkroom show`.
+    """Draw images with the averaged weights, drop the oldest ones, and write the picture to `logs` for `darkroom show`.
 
     Recipes without images draw none.
 

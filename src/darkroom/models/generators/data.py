@@ -39,21 +39,21 @@ class LabelledLatents(StoredLatents):
 class EmbeddedLatents(StoredLatents):
     """Stored latents with CLIP embeddings of their images or captions: `image`, `text` float16 (N, D), `encoding`.
 
-    No latent is mirrored or moved: the embedding describes the image as it is.
+    No latent is mirrored, and of embeddings of images none is moved: they describe the image as it is.
 
     Raises:
         ArtifactError: an image has no embedding, or there are no embeddings of a kind; names part and key, or the kind.
     """
 
-    def __init__(self, shards: LatentShards, embeddings: EmbeddingShards, names: Sequence[str]) -> None:
-        super().__init__(shards)
+    def __init__(self, shards: LatentShards, embeddings: EmbeddingShards, names: Sequence[str], seed: int = 0) -> None:
+        super().__init__(shards, seed, mirror=False, shift="image" not in names)
         require_same_images(embeddings, shards)
         embeddings.__getitems__([], names)  # fails at once without any
         self.embeddings, self.names = embeddings, tuple(names)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents of some rows and the embeddings of the same images."""
-        return {**super().__getitems__(rows), **self.embeddings.__getitems__(rows, self.names)}
+        """Return the latents of some rows, some of them moved if positions are given, and the images' embeddings."""
+        return {**super().__getitems__(rows, positions), **self.embeddings.__getitems__(rows, self.names)}
 
 
 class CaptionedLatents(StoredLatents):
@@ -128,7 +128,7 @@ class GeneratorData:
         elif names := READ.get(condition):
             parts = list(shards["train"].sources)
             opened = {name: EmbeddingShards.open_parts(parts, name, embeddings) for name in shards}
-            rows = {name: EmbeddedLatents(each, opened[name], names) for name, each in shards.items()}
+            rows = {name: EmbeddedLatents(each, opened[name], names, seed) for name, each in shards.items()}
             stored = opened["train"]
             conditions = asked_stored(stored, condition, catalog.classes)  # raises if there is nothing to learn from
             if len(opened["val"]):

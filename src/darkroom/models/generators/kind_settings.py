@@ -62,7 +62,7 @@ class Kind(kinds.Kind):
     likelihood: whether it has an exact likelihood.
     fills: whether it fills a part of an image.
     formats: those that `darkroom export` can write it in.
-    dropout_key: the key of `label_dropout`, for messages.
+    dropout_key: the key of `label_dropout`.
     """
 
     codes: ClassVar[bool] = False
@@ -88,7 +88,7 @@ class Kind(kinds.Kind):
 
 
 class ConditionedKind(Kind):
-    """A kind of generator with a transformer `model`, which knows its condition."""
+    """A kind of generator whose transformer `model` has the condition."""
 
     model: Transformer
 

@@ -189,6 +189,8 @@ def fits(params: Any) -> None:
     """
     tokenizer, size = params.train_tokenizer, params.ingest.image_size
     kind = tokenizer.chosen
+    if (shift := params.encode_latents.shift) >= params.ingest.image_size:
+        refuse(f"`encode_latents.shift` is {shift}, but images are {params.ingest.image_size} pixels wide: lower it.")
     if params.encode_latents.latents == "codes" and not kind.discrete:
         remedy = "which has no codes: set the former to continuous, or choose a discrete kind"
         refuse_both(params, "encode_latents.latents", "train_tokenizer.kind", remedy)
