@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--generators", nargs="+", choices=GENERATORS, default=DEFAULT)
     parser.add_argument("--seconds", type=float, default=180, help="of each training")
     parser.add_argument("--probe", type=int, default=3200, help="images of the training that measures the speed")
+    parser.add_argument("--images", type=int, help="of each training, instead of the seconds")
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each training")
@@ -151,7 +152,9 @@ def main() -> None:
                     if cell in known or (tokenizer == "kl" and generator in OF_CODES):
                         continue
                     trained = (tokenizer, generator.partition(",")[0])  # the calls do not change the training
-                    if trained not in lengths:
+                    if args.images is not None:
+                        lengths[trained] = args.images
+                    elif trained not in lengths:
                         write(text, cell, args.probe, args.samples)
                         subprocess.run(["dvc", "repro", "--quiet", "encode_latents"], cwd=ROOT, check=True)
                         lengths[trained] = round(args.seconds * speed())

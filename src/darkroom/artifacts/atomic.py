@@ -94,10 +94,8 @@ def write_bytes(path: Path, data: bytes) -> None:
     require_writable(path)
     temporary = _sibling(path)
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        temporary.write_bytes(data)
+        _sync(temporary)
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)

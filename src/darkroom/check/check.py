@@ -50,8 +50,7 @@ COMMAND = "PYTHONPATH=src python -m darkroom"
 def schema(stage: str) -> type[Section]:
     """Return the class that validates the parameters that dvc.yaml lists for a stage."""
     module, name = STAGES[stage].params
-    validated: type[Section] = getattr(importlib.import_module(module), name)
-    return validated
+    return getattr(importlib.import_module(module), name)
 
 
 def whole() -> type[Section]:

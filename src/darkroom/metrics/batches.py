@@ -21,11 +21,8 @@ def _rebatch(images: Iterable[Images], batch: int) -> Iterator[Tensor]:
         held.append(torch.as_tensor(group))
         count += len(held[-1])
         if count >= batch:
-            whole = torch.cat(held)
-            *full, rest = whole.split(batch)
-            if len(rest) == batch:
-                full, rest = [*full, rest], rest[:0]
-            yield from full
+            full, rest = torch.cat(held).tensor_split([count - count % batch])
+            yield from full.split(batch)
             held, count = [rest], len(rest)
     if count:
         yield torch.cat(held)

@@ -35,7 +35,8 @@ def covariance_root(cov: Tensor) -> Tensor:
     return (vectors * _spectrum(values)) @ vectors.T
 
 
-def _require_length(length: int, expected: int) -> None:
+def require_length(length: int, expected: int) -> None:
+    """Raise DarkroomError unless samples have as many features as their reference."""
     if length != expected:
         raise DarkroomError(
             f"features of length {length} cannot be compared with a reference of length {expected}: "
@@ -49,7 +50,7 @@ def frechet_distance(reference: Moments, root: Tensor, other: Moments) -> float:
     Raises:
         DarkroomError: the numbers of features differ.
     """
-    _require_length(len(other.mean), len(reference.mean))
+    require_length(len(other.mean), len(reference.mean))
     inner = root @ other.cov @ root
     # tr (S₁^½ S₂ S₁^½)^½ is the sum of the roots of the eigenvalues.
     cross = _spectrum(torch.linalg.eigvalsh((inner + inner.T) / 2)).sum()
@@ -82,19 +83,13 @@ def _nuclear(matrix: Tensor) -> Tensor:
     return torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R).sum()
 
 
-def _few(reference: Moments, mean: Tensor, rows: Tensor, cross: Tensor) -> float:
-    """Return the distance, from the mean and the centred rows of the samples and the cross term."""
-    means = (reference.mean - mean).square().sum()
-    return max(0.0, float(means + reference.cov.trace() + rows.square().sum() - 2 * cross))
-
-
 def frechet_of_two(features: Tensor, others: Tensor) -> float:
     """Return the Fréchet distance of two sets of samples, (N, D) and (M, D), N and M meant to be below D. At least 0.
 
     Raises:
         DarkroomError: another number of features, or fewer than 2 samples in a set.
     """
-    _require_length(others.shape[1], features.shape[1])
+    require_length(others.shape[1], features.shape[1])
     (mean, rows), (other_mean, other_rows) = _centred(features.double()), _centred(others.double())
     spread = rows.square().sum() + other_rows.square().sum()
     means = (mean - other_mean).square().sum()
@@ -106,14 +101,15 @@ def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Ten
 
     The product with the root, (N, D), is computed once: a distance without a block costs only its singular values.
     """
-    _require_length(features.shape[1], len(reference.mean))
+    require_length(features.shape[1], len(reference.mean))
     require_finite(features)
     samples = features.double()
     turned = samples @ root  # (N, D); centring commutes with the product
 
     def distance(keep: Tensor) -> float:
         mean, rows = _centred(samples[keep])
-        return _few(reference, mean, rows, _nuclear(_centred(turned[keep])[1]))
+        means, cross = (reference.mean - mean).square().sum(), _nuclear(_centred(turned[keep])[1])
+        return max(0.0, float(means + reference.cov.trace() + rows.square().sum() - 2 * cross))
 
     every = torch.ones(len(samples), dtype=torch.bool)
     return jackknife(distance(every), [distance(block != index) for index in left_out(len(block.unique()))])

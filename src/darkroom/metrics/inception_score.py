@@ -60,9 +60,8 @@ class InceptionScore:
         Published with a standard deviation, √B times this error.
         """
         self._require_full()
-        scores = torch.tensor(
-            [self._score(block[None]) for block in torch.arange(len(self.count))], dtype=torch.float64
-        )
+        blocks = torch.arange(len(self.count)).split(1)
+        scores = torch.tensor([self._score(block) for block in blocks], dtype=torch.float64)
         return float(scores.mean()), float(scores.std(correction=0)) / len(scores) ** 0.5
 
     def _require_full(self) -> None:

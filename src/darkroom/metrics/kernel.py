@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics.frechet import require_length
 from darkroom.metrics.uncertainty import Jackknife, assign_blocks, jackknife, left_out
 
 _ROWS = 1024  # of a tile of the kernel matrix: 1024 x 1024 float64 are 8 MB
@@ -105,11 +106,7 @@ def kernel_jackknife(
     Raises:
         DarkroomError: the numbers of features differ.
     """
-    if reference.shape[1] != features.shape[1]:
-        raise DarkroomError(
-            f"features of length {features.shape[1]} cannot be compared with a reference of length "
-            f"{reference.shape[1]}: both must come from the same extractor; run reference_stats again (`dvc repro`)."
-        )
+    require_length(features.shape[1], reference.shape[1])
     rows = [(block == index).nonzero()[:, 0] for index in range(int(block.max()) + 1)]
     sizes = torch.tensor([len(part) for part in rows], dtype=torch.float64)
     parts, real = [_tiles(features, part) for part in rows], _tiles(reference)
@@ -127,9 +124,8 @@ def kernel_jackknife(
         mixed = cross[keep].sum() / n
         return float(reference_within + same - 2 * mixed)
 
-    every = torch.ones(len(parts), dtype=torch.bool)
-    others = [every.clone().index_fill_(0, torch.tensor(index), False) for index in left_out(len(parts))]
-    return jackknife(distance(every), [distance(keep) for keep in others])
+    blocks = torch.arange(len(parts))
+    return jackknife(distance(blocks >= 0), [distance(blocks != index) for index in left_out(len(parts))])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -192,7 +188,6 @@ def cmmd(features: Tensor, reference: Tensor, blocks: int, weights: Tensor | Non
         DarkroomError: see `kernel_jackknife` and `assign_blocks`.
     """
     generated, real = (functional.normalize(rows.double(), dim=1) for rows in (features, reference))
-    distance = kernel_jackknife(
-        real, within(real, gaussian, weights), generated, assign_blocks(len(generated), blocks), gaussian, weights
-    )
+    block = assign_blocks(len(generated), blocks)
+    distance = kernel_jackknife(real, within(real, gaussian, weights), generated, block, gaussian, weights)
     return {name: SCALE * value for name, value in distance.named("cmmd").items()}

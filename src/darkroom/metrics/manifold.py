@@ -29,29 +29,21 @@ LEAST = NEAREST_DENSITY + 1  # images in a set
 _BORDER = 1e-10  # relative rounding error of a squared distance: a copy of a neighbour lies on the border
 
 
-def manifold(
-    features: Tensor,
-    reference: Tensor,
-    k: int = NEAREST,
-    k_density: int = NEAREST_DENSITY,
-    weights: Tensor | None = None,
-) -> dict[str, float]:
+def manifold(features: Tensor, reference: Tensor, weights: Tensor | None = None) -> dict[str, float]:
     """Return `precision`, `recall`, `density` and `coverage` with their standard errors.
 
     Args:
         features: of generated images, (N, D), any float dtype.
         reference: of real images, (M, D).
-        k: neighbours of precision and recall.
-        k_density: neighbours of density and coverage.
         weights: of real images in recall and coverage, (M,) of sum 1; None: equal weights.
 
     Raises:
         DarkroomError: fewer images than neighbours, different lengths, values that are not finite.
     """
     real, fake = centred(reference, features)
-    real_squares, _ = nearest(real, real, max(k, k_density), same=True)
-    fake_radius = nearest(fake, fake, k, same=True)[0][:, k - 1] * (1 + _BORDER)
-    real_radius, density_radius = real_squares[:, k - 1] * (1 + _BORDER), real_squares[:, k_density - 1] * (1 - _BORDER)
+    real_squares, _ = nearest(real, real, NEAREST_DENSITY, same=True)
+    fake_radius = nearest(fake, fake, NEAREST, same=True)[0][:, -1] * (1 + _BORDER)
+    real_radius, density_radius = real_squares[:, NEAREST - 1] * (1 + _BORDER), real_squares[:, -1] * (1 - _BORDER)
     precise = torch.zeros(len(fake), dtype=torch.bool)
     recalled, covered = torch.zeros(len(real), dtype=torch.bool), torch.zeros(len(real), dtype=torch.bool)
     balls = torch.zeros(len(fake), dtype=torch.float64)
@@ -64,7 +56,7 @@ def manifold(
     return {
         **mean_and_error("precision", precise.double().tolist()),
         **weighted_mean_and_error("recall", recalled.double(), weights),
-        **mean_and_error("density", (balls / k_density).tolist()),
+        **mean_and_error("density", (balls / NEAREST_DENSITY).tolist()),
         **weighted_mean_and_error("coverage", covered.double(), weights),
     }
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.metrics.kernel import within
+from darkroom.metrics.kernel import cubic, within
 from darkroom.metrics.nearest import COARSE, Closest, Nearest, middle, mirrored, moved, reduced, shrunk
 from darkroom.metrics.reference import frechet_between
 from darkroom.metrics.score import share_and_error
@@ -237,8 +237,7 @@ Distance = Callable[[Tensor, Tensor], float]  # of features (n, D) from features
 
 
 def _kernel(fake: Tensor, reference: Tensor) -> float:
-    mixed = (fake.double() @ reference.double().T / fake.shape[1] + 1).pow(3).mean()
-    return float(within(fake) + within(reference) - 2 * mixed)
+    return float(within(fake) + within(reference) - 2 * cubic(fake.double(), reference.double()).mean())
 
 
 def gaps(fake: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:

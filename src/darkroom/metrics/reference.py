@@ -346,7 +346,5 @@ def held_out_reference(reference: Reference, distribution: Distribution = FREQUE
         if missing(distribution, reference.classes, counts):
             return None
     count = len(images)
-    held_out = build_reference(
-        reference.extractor, reference.sha256, [images], count, count, labels, list(reference.classes)
-    )
+    held_out = build_reference(reference.extractor, reference.sha256, [images], count, count, labels, reference.classes)
     return with_held_out(held_out, reference.stored_views, reference.labels, len(reference.stored_views))

@@ -24,22 +24,19 @@ def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]
     """
     images, texts = images.double(), texts.double()
     own = torch.einsum("nd,nd->n", images, texts[captions])
-    others = torch.cat([_nearer(images[at : at + _BLOCK], texts, captions[at : at + _BLOCK]) for at in _blocks(images)])
+    blocks = list(zip(images.split(_BLOCK), captions.split(_BLOCK), strict=True))
+    others = torch.cat([_nearer(some, texts, of_some) for some, of_some in blocks])
     best = torch.full((len(texts),), -math.inf, dtype=own.dtype).scatter_reduce(0, captions, own, "amax")
     strangers = torch.zeros(len(texts), dtype=torch.int64)
-    for at in _blocks(images):
-        cosines = texts @ images[at : at + _BLOCK].T  # (U, n)
-        foreign = captions[at : at + _BLOCK] != torch.arange(len(texts))[:, None]
+    for some, of_some in blocks:
+        cosines = texts @ some.T  # (U, n)
+        foreign = of_some != torch.arange(len(texts))[:, None]
         strangers += ((cosines >= best[:, None] - _TIE) & foreign).sum(dim=1)
     scores: dict[str, float] = {}
     for name, counts in (("image_to_text", others), ("text_to_image", strangers)):
         for recall in RECALLS:
             scores |= fraction(f"{name}_r{recall}", counts < recall)
     return scores
-
-
-def _blocks(rows: Tensor) -> range:
-    return range(0, len(rows), _BLOCK)
 
 
 def _nearer(images: Tensor, texts: Tensor, captions: Tensor) -> Tensor:

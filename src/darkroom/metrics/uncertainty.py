@@ -51,9 +51,8 @@ def jackknife(value: float, without: Sequence[float]) -> Jackknife:
         return Jackknife(value, None, None)
     mean = math.fsum(without) / blocks
     spread = math.fsum((left - mean) ** 2 for left in without)
-    return Jackknife(
-        value=value, debiased=blocks * value - (blocks - 1) * mean, se=math.sqrt((blocks - 1) / blocks * spread)
-    )
+    debiased = blocks * value - (blocks - 1) * mean
+    return Jackknife(value, debiased, math.sqrt((blocks - 1) / blocks * spread))
 
 
 def assign_blocks(samples: int, blocks: int, classes: Tensor | None = None) -> Tensor:

@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, create_model, field_validator
+from pydantic import AfterValidator, Field, ValidationError, create_model
 
 from darkroom.params.section import Model, Overrides, Section
 from darkroom.params.training import Training
@@ -46,13 +47,8 @@ class Kind(Section):
     training: any keys of a training but `threads`, `processes` and `init`, which are read before the kind is known.
     """
 
-    training: Overrides = Field(default_factory=dict)
+    training: Annotated[Overrides, AfterValidator(partial(require_known, own=OWN_TRAINING, owner="a kind"))] = {}
     """Keys that override the stage's `training` for this kind."""
-
-    @field_validator("training")
-    @classmethod
-    def _known(cls, values: Overrides) -> Overrides:
-        return require_known(values, OWN_TRAINING, "a kind")
 
 
 class OfKinds(Section):

@@ -52,12 +52,8 @@ class Part(Section):
         return -(-(self.stop - self.start) // self.every)
 
 
-def _sorted(parts: dict[str, Part]) -> dict[str, Part]:
-    return dict(sorted(parts.items()))
-
-
 # In the order of their names: DVC compares mappings without order, so no result may depend on it.
-Parts = Annotated[dict[PartName, Part], Field(min_length=1), AfterValidator(_sorted)]
+Parts = Annotated[dict[PartName, Part], Field(min_length=1), AfterValidator(lambda parts: dict(sorted(parts.items())))]
 
 
 # The labels that are allowed; None: all. Letters in one form, as labels have them, see `label_of`.
@@ -66,6 +62,7 @@ Classes = Annotated[list[Class], Field(min_length=1)] | None
 # Of a member of a webdataset sample: its name after the first dot.
 Ending = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
 JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
+SceneKind = Literal["position", "count", "relation", "single"]
 
 
 class Digits(Section):
@@ -82,11 +79,7 @@ class Shapes(Section):
     """Seed of the scenes."""
     size: Annotated[int, Field(ge=8)] = 64
     """Pixels, height and width of a scene."""
-    kinds: Annotated[list[Literal["position", "count", "relation", "single"]], Field(min_length=1)] = [
-        "position",
-        "count",
-        "relation",
-    ]
+    kinds: Annotated[list[SceneKind], Field(min_length=1)] = ["position", "count", "relation"]
     """position: one form at a place; count: two or three; relation: one left of another; single: one on a colour."""
     transparent: bool = False
     """Forms on a transparent background, RGBA."""

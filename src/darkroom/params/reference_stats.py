@@ -9,6 +9,7 @@ from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, Positive, Section, Sha256
 
 Split = Literal["train", "val", "test"]
+ExtractorName = Literal["in_domain", "inception", "dinov2", "clip"]
 
 _DINOV2 = "https://dl.fbaipublicfiles.com/dinov2"
 _CLIP = "3035c92b350959924f9f00213499208652fc7ea050643e8b385c2dac08641f02"
@@ -61,9 +62,7 @@ class ReferenceStats(Section):
     """Maximum number of reference features kept for the kernel distance."""
     blocks: Annotated[int, Field(ge=2)] = 10
     """Jackknife blocks for the noise floor's standard errors; fewer if a block has fewer than two images."""
-    extractors: Annotated[list[Literal["in_domain", "inception", "dinov2", "clip"]], Field(min_length=1)] = [
-        "in_domain"
-    ]
+    extractors: Annotated[list[ExtractorName], Field(min_length=1)] = ["in_domain"]
     """Feature networks; in_domain: train_extractor's network; inception: the network of FID; dinov2; clip: CMMD's."""
     inception: Inception = Inception.model_construct()
     """Weights of FID's network."""

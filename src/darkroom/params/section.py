@@ -92,15 +92,12 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
 
 def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
     """Return the settings class that contains the key at `location`, or would contain it, or None."""
-    current: Any = model
+    holder = model
     for name in location[:-1]:
-        is_model = isinstance(current, type) and issubclass(current, BaseModel)
-        field = current.model_fields.get(name) if is_model else None
-        if field is not None:
-            current = field.annotation
-        if (current := model_of(current)) is None:
-            return None
-    holder: type[BaseModel] = current
+        if (field := holder.model_fields.get(str(name))) is not None:
+            if (inner := model_of(field.annotation)) is None:
+                return None
+            holder = inner
     return holder
 
 

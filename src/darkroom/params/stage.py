@@ -133,11 +133,14 @@ def processes(section: Mapping[str, Any]) -> int:
     return next((int(place["processes"]) for place in places if "processes" in place), 1)
 
 
-def _insert(target: dict[str, Any], key: str, value: Any) -> None:
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value of a dotted key in nested mappings; replace other values on the way by mappings."""
     *path, last = key.split(".")
-    for name in path:
-        target = target.setdefault(name, {})
-    target[last] = value
+    for part in path:
+        if not isinstance(values.get(part), dict):
+            values[part] = {}
+        values = values[part]
+    values[last] = value
 
 
 def cut(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +152,7 @@ def cut(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[st
     sliced: dict[str, Any] = {"run": params.get("run") or {}}
     for template in stage_entry(dvc, stage).get("params", []):
         key = resolve(template, names)
-        _insert(sliced, key, lookup(params, key))
+        put(sliced, key, lookup(params, key))
     shared = sliced.pop("training", None)
     return sliced if shared is None else {**sliced, stage: with_shared(shared, sliced.get(stage) or {})}
 

@@ -45,9 +45,7 @@ def present() -> list[str]:
         return known
     names: list[str] = []
     for each in filter(None, map(str.strip, visible.split(","))):
-        named = (
-            known[int(each) : int(each) + 1] if each.isdigit() else [name for name in known if name.startswith(each)]
-        )
+        named = known[int(each) :][:1] if each.isdigit() else [name for name in known if name.startswith(each)]
         if len(named) != 1:
             break  # CUDA ignores such an entry and all after it
         names += named

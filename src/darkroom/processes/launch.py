@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 import psutil
@@ -176,19 +175,17 @@ def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None
         SystemExit: 143 or 130 after SIGTERM or Ctrl-C.
     """
     if accelerate is None and nodes() > 1:
-        supervise([srun(words, processes)], processes)
-        return
-    if accelerate is None:
+        commands = [srun(words, processes)]
+    elif accelerate is None:
         program = [sys.executable, "-m", "darkroom", *words]
-        supervise([(program, environment) for environment in environments(processes)], processes)
-        return
-    if not Path(accelerate).is_file():
+        commands = [(program, environment) for environment in environments(processes)]
+    elif Path(accelerate).is_file():
+        launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", accelerate]
+        launcher += ["--num_processes", str(processes), "-m", "darkroom", *words]
+        commands = [(launcher, {LAUNCHER: "accelerate"})]
+    else:
         raise DarkroomError(f"`run.accelerate` is {accelerate}, which is no file: create it with `accelerate config`.")
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", accelerate]
-    supervise(
-        [([*launcher, "--num_processes", str(processes), "-m", "darkroom", *words], {LAUNCHER: "accelerate"})],
-        processes,
-    )
+    supervise(commands, processes)
 
 
 class Ranks:
@@ -219,9 +216,7 @@ class Ranks:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._kill()
 
     @property
@@ -311,7 +306,8 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
         handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number))
         with handling(handlers), Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
             started.wait(signals)
-        _raise_outcome(started, _statuses(Path(folder)), signals, ranks)
+        statuses = [_Status(int(path.name), **json.loads(path.read_text())) for path in Path(folder).glob("[0-9]*")]
+        _raise_outcome(started, sorted(statuses, key=lambda status: status.time), signals, ranks)
 
 
 @dataclass(frozen=True)
@@ -320,12 +316,6 @@ class _Status:
     time: float
     kind: str
     text: str
-
-
-def _statuses(folder: Path) -> list[_Status]:
-    """Return the statuses that ranks wrote, in order of time."""
-    statuses = [_Status(int(path.name), **json.loads(path.read_text())) for path in folder.glob("[0-9]*")]
-    return sorted(statuses, key=lambda status: status.time)
 
 
 def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequence[int], ranks: int) -> None:

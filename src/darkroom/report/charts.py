@@ -34,13 +34,12 @@ class Axis:
         """Return up to about `most` round values on the axis: 1, 2 or 5 times a power of ten."""
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            several = [[m * 10.0**d for d in decades for m in ms] for ms in ((1, 2, 5), (1, 3), (1,))]
-            inside = [
-                [t for t in ticks if self.low <= t * (1 + 1e-9) and t <= self.high * (1 + 1e-9)] for ticks in several
-            ]
-            return next(
-                (ticks for ticks in inside if len(ticks) <= most + 1), inside[-1][:: -(-len(inside[-1]) // most)]
-            )
+            for ms in ((1, 2, 5), (1, 3), (1,)):
+                every = (m * 10.0**d for d in decades for m in ms)
+                ticks = [t for t in every if self.low <= t * (1 + 1e-9) and t <= self.high * (1 + 1e-9)]
+                if len(ticks) <= most + 1:
+                    return ticks
+            return ticks[:: -(-len(ticks) // most)]
         step = round_step((self.high - self.low) / most)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [at * step for at in range(first, last + 1)]

@@ -64,8 +64,7 @@ def read_prior() -> PriorScored | None:
         return None
     entries = dict(metadata.scores)
     split, images = typed(str, entries.pop("split", None), PRIOR), typed(int, entries.pop("images", None), PRIOR)
-    scores = typed(Scores, entries, PRIOR)
-    return PriorScored(split, images, scores)
+    return PriorScored(split, images, typed(Scores, entries, PRIOR))
 
 
 PAIR_COLUMNS = ("these images", "their originals", "unseen renders", "by chance")

@@ -62,7 +62,8 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
     """
     samples = typed(Samples, read_manifest(SAMPLES, "samples"), SAMPLES)
     catalog = typed(Catalog, read_manifest(CATALOG, "catalog"), CATALOG)
-    drawing = ("generator", "distilled", "tokenizer", *(f"decoder/{unet}" for unet in unets))
+    cascade = [f"decoder/{unet}" for unet in unets]
+    drawing = ("generator", "distilled", "tokenizer", *cascade)
     return Inputs(
         catalog=catalog,
         reference=typed(Reference, read_manifest(REFERENCE, "reference"), REFERENCE),
@@ -75,9 +76,7 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         decoder=read_conditioned("decoder"),
         text=read_conditioned("text"),
         prior=read_prior(),
-        trainings=tuple(
-            read_training(CURVES / name) for name in (*TRAININGS, *(f"decoder/{unet}" for unet in unets), *FURTHER)
-        ),
+        trainings=tuple(read_training(CURVES / name) for name in (*TRAININGS, *cascade, *FURTHER)),
         sample_grid=read_png(SAMPLES / GRID) if samples.images else None,
         reconstruction_grid=read_png(RECONSTRUCTIONS / GRID),
         nearest={name: read_nearest(name) for name in GENERATED},

@@ -52,10 +52,8 @@ class Group:
 def conditioned_images(inputs: Inputs) -> Iterator[tuple[str, Conditioned]]:
     """Yield the images sampled from embeddings, and from captions, with their titles."""
     if inputs.decoder is not None:
-        yield (
-            "Images of embeddings" if inputs.decoder.samples.condition == "image" else "Decoded images",
-            inputs.decoder,
-        )
+        embedded = inputs.decoder.samples.condition == "image"
+        yield "Images of embeddings" if embedded else "Decoded images", inputs.decoder
     if inputs.text is not None:
         yield "Images of captions", inputs.text
 
@@ -88,35 +86,30 @@ def clip_group(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of CLIP's scores and of the prior's, if any."""
     clip = inputs.clip
     if clip is not None and (score_rows := rows(clip.scores, table.of_group("clip"))):
-        aside, split = (
-            f"{clip.card.protocol['captions']:,} captions that differ",
-            clip.card.protocol["reference"]["split"],
-        )
+        protocol = clip.card.protocol
+        aside = f"{protocol['captions']:,} captions that differ"
         if constant := clip.card.baselines.get("zero_shot_accuracy"):
             aside += f", a constant answer gets {number(constant['constant']).text}"
-        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol['images']:,}", "", ""), score_rows, aside)
+        title = f"CLIP on the {protocol['reference']['split']} split"
+        yield Group(title, (f"n = {protocol['images']:,}", "", ""), score_rows, aside)
     if inputs.prior is not None and (score_rows := rows(inputs.prior.scores, table.of_group("prior"))):
         yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), score_rows)
 
 
 def pair_groups(inputs: Inputs) -> list[Group]:
     """Return the groups of the table that compares images with their originals and captions."""
-    candidates = [(title, each, list(pair_rows(each.scored))) for title, each in conditioned_images(inputs)]
     return [
-        Group(f"{title}, {each.samples.split} split", (f"n = {each.samples.images:,}",), rows)
-        for title, each, rows in candidates
-        if rows
+        Group(f"{title}, {each.samples.split} split", (f"n = {each.samples.images:,}",), pairs)
+        for title, each in conditioned_images(inputs)
+        if (pairs := list(pair_rows(each.scored)))
     ]
 
 
 def _notes(inputs: Inputs) -> list[str]:
     plain = [inputs.generator, inputs.own.scored if inputs.own else None, inputs.tokenizer]
     notes = [note for each in plain if each for note in each.card.notes]
-    return list(
-        dict.fromkeys(
-            [*notes, *(f"{name}: {note}" for name, of in conditioned_images(inputs) for note in of.scored.card.notes)]
-        )
-    )
+    notes += [f"{name}: {note}" for name, of in conditioned_images(inputs) for note in of.scored.card.notes]
+    return list(dict.fromkeys(notes))
 
 
 def generated(inputs: Inputs, scored: Scored, title: str) -> Iterator[Group]:
@@ -154,18 +147,14 @@ def generated(inputs: Inputs, scored: Scored, title: str) -> Iterator[Group]:
 
 def _with_real(row: Row, scored: Scored) -> Row:
     """Return a row with the score of held-out real images of the same classes, if known."""
-    floor = scored.card.baselines.held_out.get("in_domain", {})
-    for known in (floor, scored.card.baselines.diversity):
-        if row.name in known:
-            return replace(row, beside=(value_of(row.name, known), row.beside[1]))
-    real = scored.card.baselines.label_accuracy
-    if real is None or real.held_out is None:
-        return row
-    if row.name == "label_accuracy":
-        return replace(row, beside=(number(real.held_out, real.held_out_se), row.beside[1]))
-    if row.name == "confident" and real.held_out_confident is not None:
-        return replace(row, beside=(number(real.held_out_confident), row.beside[1]))
-    return row
+    baselines, real = scored.card.baselines, scored.card.baselines.label_accuracy
+    beside = value_of(row.name, baselines.held_out.get("in_domain")) or value_of(row.name, baselines.diversity)
+    if beside is None and real is not None and real.held_out is not None:
+        if row.name == "label_accuracy":
+            beside = number(real.held_out, real.held_out_se)
+        elif row.name == "confident" and real.held_out_confident is not None:
+            beside = number(real.held_out_confident)
+    return row if beside is None else replace(row, beside=(beside, row.beside[1]))
 
 
 # The origin of samples without a class, by their condition.

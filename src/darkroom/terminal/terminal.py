@@ -73,9 +73,8 @@ def with_progress(
         now = time.monotonic()
         if now - last >= INTERVAL and done != total:
             speed = done / (now - began)
-            of, left = (
-                ("", "") if total is None else (f" of {total:,}", f", {max(0, total - done) / speed:,.0f} s left")
-            )
+            of = "" if total is None else f" of {total:,}"
+            left = "" if total is None else f", {max(0, total - done) / speed:,.0f} s left"
             print(f"{title}: {done:,}{of} {unit}, {speed:,.0f} {unit}/s{left}", flush=True)
             last = now
 

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, read_yaml, stage_entry
+from darkroom.params.stage import DVC, put, read_yaml, stage_entry
 from darkroom.params.yaml_text import parse_yaml
 
 DEFAULT_VALUE = object()  # of a key that is not in params.yaml
@@ -33,16 +33,6 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def put(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value of a dotted key in nested mappings; replace other values on the way by mappings."""
-    *path, last = key.split(".")
-    for part in path:
-        if not isinstance(values.get(part), dict):
-            values[part] = {}
-        values = values[part]
-    values[last] = value
 
 
 def value_of(values: Any, key: str) -> Any:

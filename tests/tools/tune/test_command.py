@@ -57,7 +57,8 @@ def machine(clone, monkeypatch):  # noqa: F811
             yield submit
 
         monkeypatch.setattr(command, "forks", forks)
-        monkeypatch.setattr(command, "_miniature", nothing)
+        monkeypatch.setattr(command, "count_images", lambda stale: {})
+        monkeypatch.setattr(command, "scratch", nothing)
         monkeypatch.setattr(command, "core_count", lambda: 2)
         monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
         needs = {name: {stages[0]} - {name} for name in stages}

@@ -43,8 +43,7 @@ def open_source(chosen: Part, settings: Section, column: str = "") -> Source:
     if column and chosen.source not in ("folder", "hub", "webdataset"):
         raise DarkroomError(f"`ingest.group` names a column, but {chosen.source} has none: set it to auto or similar.")
     path = None if chosen.path == NO_FILE else Path(chosen.path)
-    source: Source = SOURCES.load("source", chosen.source)(settings, path, *([column] if column else []))
-    return source
+    return SOURCES.load("source", chosen.source)(settings, path, *([column] if column else []))
 
 
 def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:

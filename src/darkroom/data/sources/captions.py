@@ -91,13 +91,10 @@ def _decoded(data: bytes) -> tuple[str | None, str]:
     plain = data.replace(b"\0", b"")
     with suppress(UnicodeDecodeError):
         text = plain.decode("utf-8-sig")
-        if sum(map(_is_control, text)) <= _CONTROLS * len(text):
+        controls = sum(unicodedata.category(letter) == "Cc" and not letter.isspace() for letter in text)
+        if controls <= _CONTROLS * len(text):
             return text, "" if len(plain) == len(data) else "NULs removed"
     return (plain.decode("cp1252"), "read as Windows-1252") if _is_latin(plain) else (None, "")
-
-
-def _is_control(letter: str) -> bool:
-    return unicodedata.category(letter) == "Cc" and not letter.isspace()
 
 
 def _is_text(text: str) -> bool:

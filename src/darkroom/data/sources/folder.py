@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,6 @@ class Folder:
             raise DarkroomError(f"the part's `path` in params.yaml, {path}, {problem}: use a folder of images{hint}.")
         self._settings, self._path, self._column = settings, path, column
         self._classes = None if settings.classes is None else frozenset(settings.classes)
-        self._listing: Listing | None = None
 
     def size(self) -> int:
         """Return the number of image files, and of named samples that cannot be read.
@@ -54,11 +54,11 @@ class Folder:
         Raises:
             DarkroomError: the folder has no images, or a table cannot be used.
         """
-        return len(self._listed().items)
+        return len(self._listing.items)
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
         """Yield the samples `start` to `stop` (not included), in ascending order of their keys."""
-        listing = self._listed()
+        listing = self._listing
         for number in range(start, self.size() if stop is None else min(stop, self.size())):
             item = listing.items[number]
             if isinstance(item, UnreadableSample):
@@ -86,17 +86,14 @@ class Folder:
 
     def metadata(self) -> dict[str, Any]:
         """Return counts: image files, ignored files and folders, tables and their rows."""
-        return self._listed().metadata
+        return self._listing.metadata
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_listing": None}  # entries hold all that `read` needs in another process
+        # Entries hold all that `read` needs in another process.
+        return {name: value for name, value in vars(self).items() if name != "_listing"}
 
-    def _listed(self) -> Listing:
-        if self._listing is None:
-            self._listing = self._list()
-        return self._listing
-
-    def _list(self) -> Listing:
+    @cached_property
+    def _listing(self) -> Listing:
         settings = self._settings
         columns = {"label": settings.label_column, "caption": settings.caption_column}
         table_columns = {name: column for name, column in columns.items() if getattr(settings, name) == "metadata"}

@@ -125,11 +125,9 @@ def _parquet(path: Path, requested: Sequence[str], columns: set[str]) -> TableRo
     with pq.ParquetFile(path) as file:
         columns.update(file.schema_arrow.names)
         present = [column for column in requested if column in columns]
-        number = 0
-        for batch in file.iter_batches(columns=present, batch_size=10_000):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, [row.get(column) for column in requested]
+        batches = file.iter_batches(columns=present, batch_size=10_000)
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
+            yield number, [row.get(column) for column in requested]
 
 
 _READERS: dict[str, Callable[[Path, Sequence[str], set[str]], TableRows]] = {
@@ -197,9 +195,8 @@ def read_metadata(root: Path, files: FolderListing, requested: Mapping[str, str]
         for number, values in read_table(path_in(root, table), shown(table), columns, set()):
             location = f"{shown(table)} row {number}"
             if not values[0]:
-                into.faults.append(
-                    UnreadableSample(f"{table}/{number}", location, Finding(Reason.MISSING, "the row names no file"))
-                )
+                finding = Finding(Reason.MISSING, "the row names no file")
+                into.faults.append(UnreadableSample(f"{table}/{number}", location, finding))
                 continue
             path = _below(table, values[0], location, paths, forms)
             if path in paths and path not in into.annotations:

@@ -190,8 +190,7 @@ def find(name: str) -> type:
             f"{PARAMS}: `torchvision.dataset` is {name}, which is not a classification set of torchvision. Use one of "
             f"{', '.join(SETS)}, or the source `folder` for any folder of images."
         )
-    cls: type = getattr(datasets, name)
-    return cls
+    return getattr(datasets, name)
 
 
 def split_of(cls: type, settings: Settings) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.keys import key_of, shown
+from darkroom.data.keys import is_utf8, key_of, shown
 from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources.captions import LARGEST, LONGEST, answer_of, caption_of, label_of
 from darkroom.data.sources.walk import ENDINGS
@@ -64,7 +64,7 @@ class Annotations:
         # JSON may hold halves of characters (\ud83d alone), which no file can.
         text, findings = caption_of(value.encode("utf-8", "replace"))
         halved = Finding(Reason.CAPTION_NOT_UTF8, "halves of characters, read as `?`")
-        return text, findings if _whole(value) else (*findings, halved)
+        return text, findings if is_utf8(value) else (*findings, halved)
 
 
 def _value(setting: str, texts: Mapping[str, bytes]) -> Any:
@@ -98,13 +98,9 @@ def _label_text(value: Any) -> str:
     text = label_of(str(value))
     if text is None:
         raise ValueError("the label is empty")
-    if not _whole(text):
+    if not is_utf8(text):
         raise ValueError("the label holds halves of characters")
     return text
-
-
-def _whole(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 _OPEN = 16  # maximum number of open tars: an open tar stays in the cache

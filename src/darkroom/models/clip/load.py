@@ -89,10 +89,8 @@ def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:
         DarkroomError: there is no such file, no internet connection, or no CLIP in the file.
     """
     source = f"OpenAI's CLIP {name}" if name else f"the CLIP in {file}"
-    with (
-        library_errors(f"{source}, which `train_clip.pretrained` names, cannot be read"),
-        torch.random.fork_rng(devices=[]),
-    ):
+    failure = f"{source}, which `train_clip.pretrained` names, cannot be read"
+    with library_errors(failure), torch.random.fork_rng(devices=[]):
         network, _ = load(name or file, device="cpu", download_root=str(downloads))
     return network
 

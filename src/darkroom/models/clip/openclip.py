@@ -42,9 +42,8 @@ class OpenClip(Clip):
         self.network, self.config, self.truncate = network.float().eval().requires_grad_(False), config, truncate
         self._tower = getattr(network, "text", network)
         text, images = config["model_cfg"].get("text_cfg", {}), config["preprocess_cfg"]
-        if (text.get("hf_model_name") or text.get("hf_tokenizer_name") or text.get("tokenizer_kwargs")) or text.get(
-            "vocab_size", VOCABULARY
-        ) != VOCABULARY:
+        own = any(text.get(key) for key in ("hf_model_name", "hf_tokenizer_name", "tokenizer_kwargs"))
+        if own or text.get("vocab_size", VOCABULARY) != VOCABULARY:
             raise DarkroomError(
                 "this CLIP has its own tokenizer: use one without `hf_tokenizer_name` and `hf_model_name`."
             )
@@ -57,9 +56,8 @@ class OpenClip(Clip):
         self.embed_dim = config["model_cfg"]["embed_dim"]
         self.text_width = self._tower.ln_final.weight.shape[0]
         self.context_length, self.image_size = self._tower.context_length, height
-        self._preprocessing = Preprocessing(
-            height, tuple(images["mean"]), tuple(images["std"]), images["interpolation"]
-        )
+        mean, std = tuple(images["mean"]), tuple(images["std"])
+        self._preprocessing = Preprocessing(height, mean, std, images["interpolation"])
         self._layers: list[Tensor] = []  # the last layer of the text transformer, of the last call
         self._tower.transformer.register_forward_hook(lambda module, given, output: self._layers.append(output))
         self._device = torch.device("cpu")

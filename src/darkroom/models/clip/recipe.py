@@ -114,8 +114,7 @@ class ClipRecipe(Recipe):
         if self._validated is None or self._validated[0] is not whole:
             pieces = [self._embedded(piece) for piece in whole.split(len(batch))]
             self._validated = whole, self._losses(_joined(pieces), whole.data["captions"])
-        rows = _rows(batch, whole)
-        return {"loss": self._validated[1][rows]}
+        return {"loss": self._validated[1][_rows(batch, whole)]}
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return zero-shot accuracy and recalls of the validation images."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from darkroom.params.fits import refuse
+from darkroom.params.reference_stats import Split
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, Betas, Fraction, PartName, Positive, Rate, Section, Seed, Warmup, Weight
 from darkroom.params.training import Optimizer, Schedule, Training
@@ -179,9 +180,8 @@ class Params(Section):
     @property
     def idle(self) -> str | None:
         """The reason why nothing is trained, or None."""
-        return {"trained": None, "pretrained": "published weights are taken as they are", "none": NO_CLIP}[
-            self.train_clip.source
-        ]
+        reasons = {"pretrained": "published weights are taken as they are", "none": NO_CLIP}
+        return reasons.get(self.train_clip.source)
 
 
 def unfit(settings: TrainClip, image_size: int) -> str | None:
@@ -209,9 +209,6 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
             f"larger input adds no detail: set it to at most {image_size}"
         )
     return None
-
-
-Split = Literal["train", "val", "test"]
 
 
 class Imported(Section):

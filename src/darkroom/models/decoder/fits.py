@@ -122,19 +122,15 @@ def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
     """Check that no condition of a U-Net has more noise than the U-Net was trained with."""
     for name, unet in cascade.items():
         sampling, own = params.sample_decoder.sampling(name), params.sample_decoder.unets.get(name, {})
-        learned = {"embedding_noise": ("diffusion.embedding_noise", unet.diffusion.embedding_noise)}
+        trained = f"train_decoder.unets.{name}"
+        learned = {"embedding_noise": (f"{trained}.diffusion.embedding_noise", unet.diffusion.embedding_noise)}
         if unet.low_size is not None:
-            learned["low_noise"] = ("low.noise", unet.low.noise)
+            learned["low_noise"] = (f"{trained}.low.noise", unet.low.noise)
         for key, (source, most) in learned.items():
             # A U-Net that was trained without noise ignores the value in `common`.
             if getattr(sampling, key) > most and (most or key in own):
                 where = f"sample_decoder.unets.{name}" if key in own else "sample_decoder.common"
-                refuse_both(
-                    params,
-                    f"{where}.{key}",
-                    f"train_decoder.unets.{name}.{source}",
-                    f"set the former to {most} at most",
-                )
+                refuse_both(params, f"{where}.{key}", source, f"set the former to {most} at most")
 
 
 def _attributes_fit(params: Any) -> None:
@@ -147,9 +143,7 @@ def _attributes_fit(params: Any) -> None:
             refuse_both(params, "score_decoder.attributes", f"parts.{name}.source", "set the former to none")
         kinds = part.settings.get("kinds", params.shapes.kinds) if part.source == "shapes" else []
         if unknown := [kind for kind in kinds if kind not in known]:
-            remedy = (
-                "set `score_decoder.attributes` to none"
-                if "single" in unknown
-                else "add it to `train_scene_reader.kinds`"
-            )
+            remedy = "add it to `train_scene_reader.kinds`"
+            if "single" in unknown:  # which the reader does not read
+                remedy = "set `score_decoder.attributes` to none"
             refuse(f"`parts.{name}` holds scenes of the kind {unknown[0]}: {remedy}.")

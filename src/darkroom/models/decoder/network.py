@@ -5,7 +5,6 @@ embedding is added to the time's and enters as tokens of the cross-attention, te
 conditions are replaced by learned nulls, the image and the text each by its own.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from diffusers import UNet2DConditionModel
 from diffusers.models.activations import GEGLU
+from diffusers.models.embeddings import get_timestep_embedding
 from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor, nn
 from torch.nn import functional
@@ -99,14 +99,6 @@ class Conditions:
         return Conditions(**twice | {"image_kept": kept, "text_kept": kept})
 
 
-def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
-    """Return sinusoids of 1000 times a fraction of noise, (N,) to (N, width), as those of a time step."""
-    half = width // 2
-    rates = torch.exp(-math.log(10_000) * torch.arange(half, device=levels.device, dtype=torch.float32) / half)
-    angles = 1000 * levels[:, None] * rates
-    return torch.cat([angles.cos(), angles.sin()], dim=1)
-
-
 class DecoderUNet(SavedNetwork):
     """The U-Net with its conditions. Predicts the target of its objective, and the variance where it is learned."""
 
@@ -130,8 +122,10 @@ class DecoderUNet(SavedNetwork):
             up_block_types=tuple(_block("Up", each, crossed) for each in reversed(config.attention)),
             block_out_channels=config.channels,
             layers_per_block=config.layers,
-            # diffusers names the number of heads after their width.
-            attention_head_dim=tuple(_heads(each, config.head_dim, crossed) for each in config.channels),
+            # What diffusers expects: the number of heads for cross-attention, their width for self-attention alone.
+            attention_head_dim=tuple(
+                each // config.head_dim if crossed else config.head_dim for each in config.channels
+            ),
             norm_num_groups=config.norm_groups,
             dropout=config.dropout,
             cross_attention_dim=last,
@@ -238,7 +232,8 @@ class DecoderUNet(SavedNetwork):
         none = torch.zeros(len(x), device=x.device)
         for used, level in ((config.embedding_noise, conditions.image_noise), (config.low_noise, conditions.low_noise)):
             if used:
-                parts.append(levels_embedded(none if level is None else level))
+                steps = 1000 * (none if level is None else level)  # as those of a training of so many time steps
+                parts.append(get_timestep_embedding(steps, _FREQUENCIES, flip_sin_to_cos=True, downscale_freq_shift=0))
         return torch.cat(parts, dim=1) if parts else None
 
 
@@ -271,8 +266,3 @@ def unet_denoiser(
 
 def _block(way: str, attention: bool, crossed: bool) -> str:
     return f"{'CrossAttn' if attention and crossed else 'Attn' if attention else ''}{way}Block2D"
-
-
-def _heads(channels: int, head_dim: int, crossed: bool) -> int:
-    """Return what diffusers expects: the number of heads for cross-attention, their width for self-attention alone."""
-    return channels // head_dim if crossed else head_dim

@@ -140,9 +140,8 @@ def _condition(
     if settings.clip != NO_FILE:
         clip = load_clip(Path(settings.clip)).to(device)
         for split, rows in opened.rows.items():
-            opened.rows[split] = ConditionedDataset(
-                rows, captions=images[split].caption_column if text else None, clip=clip
-            )
+            captions = images[split].caption_column if text else None
+            opened.rows[split] = ConditionedDataset(rows, captions=captions, clip=clip)
 
         def some() -> NDArray[np.float32]:
             groups = _groups(images["train"], device)
@@ -184,10 +183,8 @@ def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:
 
 def config_of(settings: UNet, opened: DecoderData) -> UNetConfig:
     """Return the shape of a U-Net for its training data."""
-    low, named = (
-        settings.low_size is not None,
-        settings.model.model_dump(exclude={"channels", "attention", "text_tokens"}),
-    )
+    low = settings.low_size is not None
+    named = settings.model.model_dump(exclude={"channels", "attention", "text_tokens"})
     return UNetConfig(
         size=settings.size,
         image_channels=opened.channels,

@@ -6,7 +6,7 @@ amount of noise as a condition (Ho et al., 2021, "Cascaded diffusion models", ar
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -164,24 +164,20 @@ def _conditions(
     device: torch.device,
 ) -> Conditions:
     """Return the conditions that the U-Net's configuration names, with the requested noise."""
-    config, conditions = stage.network.config, Conditions()
+    config, given = stage.network.config, dict[str, Tensor]()
     if config.embed_dim:
         assert request.image is not None
-        image = EmbeddingScaler.from_facts(stage.metadata)(request.image.to(device))
+        given["image"] = EmbeddingScaler.from_facts(stage.metadata)(request.image.to(device))
         if config.embedding_noise:
-            level = torch.full((len(request.numbers),), settings.embedding_noise, device=device)
-            conditions = replace(conditions, image_noise=level)
-            image = noised(image, noise("embedding", (config.embed_dim,)), level)
-        conditions = replace(conditions, image=image)
+            given["image_noise"] = torch.full((len(request.numbers),), settings.embedding_noise, device=device)
+            given["image"] = noised(given["image"], noise("embedding", (config.embed_dim,)), given["image_noise"])
     if config.text_shape is not None:
         assert request.text is not None
-        conditions = replace(conditions, text=request.text.to(device))
+        given["text"] = request.text.to(device)
     if config.low:
         assert below is not None
-        large = upsampled(below.to(device), config.size)
+        given["low"] = upsampled(below.to(device), config.size)
         if config.low_noise:
-            level = torch.full((len(request.numbers),), settings.low_noise, device=device)
-            conditions = replace(conditions, low_noise=level)
-            large = noised(large, noise("low", stage.shape), level)
-        conditions = replace(conditions, low=large)
-    return conditions
+            given["low_noise"] = torch.full((len(request.numbers),), settings.low_noise, device=device)
+            given["low"] = noised(given["low"], noise("low", stage.shape), given["low_noise"])
+    return Conditions(**given)

@@ -1,9 +1,10 @@
 """The section of one U-Net of the cascade, `train_decoder.unets.NAME`."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from darkroom.diffusion.settings import SOLVERS, Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps
 from darkroom.params.kinds import OWN_TRAINING, require_known
@@ -161,13 +162,8 @@ class UNet(Section):
     """Mirror images and random crops in training; not with stored embeddings, those of the unchanged images."""
     grids: Grids = Grids.model_construct()
     """Grids while training."""
-    training: Overrides = Field(default_factory=dict)
+    training: Annotated[Overrides, AfterValidator(partial(require_known, own=OWN_TRAINING, owner="a U-Net"))] = {}
     """The keys of `train_decoder.training` that have another value for this U-Net."""
-
-    @field_validator("training")
-    @classmethod
-    def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return require_known(values, OWN_TRAINING, "a U-Net")
 
     @property
     def image_conditioned(self) -> bool:

@@ -29,10 +29,6 @@ _BLOCKS = 10
 Make = Callable[[Sequence[int]], Iterable[Images]]
 
 
-def _own(starts: Sequence[int], rank: int, count: int) -> list[int]:
-    return [starts[int(number)] for number in np.array_split(np.arange(len(starts)), count)[rank]]
-
-
 def _distances(features: Tensor, reference: Reference, classes: Tensor | None = None) -> dict[str, float]:
     scores = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
     return {name: scores[name] for name in ("fd", "fd_debiased", "kid")}
@@ -92,7 +88,7 @@ class Evaluation:
             gather: joins their rows.
         """
         images, batch = self.settings.images, self.settings.batch
-        mine = _own(range(0, images, batch), rank, count)
+        mine = np.array_split(np.arange(0, images, batch), count)[rank].tolist()
         features = extract(self.evaluator.network, make(mine), batch, device) if mine else torch.zeros(0)
         features = gather(features)
         classes = None if numbers is None else torch.from_numpy(numbers)
@@ -159,7 +155,8 @@ class UNetEvaluation:
             gather: joins their rows.
         """
         chosen, size = drawn(images, self.settings.images), self.settings.batch
-        pairs = [generate(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]
+        mine = np.array_split(np.arange(0, len(chosen), size), count)[rank].tolist()
+        pairs = [generate(chosen[at : at + size]) for at in mine]
         features = gather(self._features(fake for fake, _ in pairs) if pairs else torch.zeros(0))
         ratios = [psnr(original.cpu(), fake.cpu()) for fake, original in pairs]  # not all devices have float64
         close = gather(torch.cat(ratios) if ratios else torch.zeros(0))

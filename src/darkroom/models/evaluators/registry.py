@@ -1,6 +1,5 @@
 """The registry of extractors by name, with the source of their weights and their resize methods."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from darkroom.models.evaluators.published import Keys, of_section
 from darkroom.params.reference_stats import ClipFile, Dinov2, Inception
 from darkroom.params.section import NO_FILE
 
-NONE = "none"
 TENSORFLOW = "TensorFlow 1 bilinear to 299 px, align_corners=False, no half-pixel centres, no antialias"
 PILLOW = "Pillow bicubic to 299 px, antialias, each channel in float32, clamped to 0..255, not rounded"
 RESIZE = {
-    "in_domain": NONE,
+    "in_domain": "none",
     "inception": TENSORFLOW,
     "dinov2": "torch bicubic to 224 px, antialias, in float32, not rounded",
     "clip": "torch bicubic to the network's input, no antialias, in float32, not rounded",
@@ -43,38 +41,6 @@ class Source:
     keys: Keys | None = None
 
 
-def _in_domain(source: Source, keys: Keys) -> tuple[Any, str]:
-    return Classifier.from_pretrained(source.weights), sha256_file(source.weights / WEIGHTS)
-
-
-def _inception(source: Source, keys: Keys) -> tuple[Any, str]:
-    from darkroom.models.evaluators.inception import open_inception, pillow, tensorflow
-
-    resize = pillow if source.pillow else tensorflow
-    return open_inception(source.weights, source.sha256, keys, resize, source.download)
-
-
-def _dinov2(source: Source, keys: Keys) -> tuple[Any, str]:
-    from darkroom.models.evaluators.dinov2 import open_dinov2
-
-    return open_dinov2(source.weights, source.sha256, keys, source.download)
-
-
-def _clip(source: Source, keys: Keys) -> tuple[Any, str]:
-    from darkroom.models.evaluators.clip_features import open_clip_features
-
-    return open_clip_features(source.weights, source.sha256, keys)
-
-
-# From the source to the network and the hash of its weights.
-EXTRACTORS: dict[str, Callable[[Source, Keys], tuple[Any, str]]] = {
-    "in_domain": _in_domain,
-    "inception": _inception,
-    "dinov2": _dinov2,
-    "clip": _clip,
-}
-
-
 def open_configured(name: str, in_domain: Path, section: Any) -> Extractor:
     """Return an extractor of `reference_stats.extractors`, the in-domain one from its folder.
 
@@ -95,7 +61,24 @@ def open_extractor(name: str, source: Source) -> Extractor:
     Raises:
         DarkroomError: the name is unknown, or the weights are missing, damaged or have another hash.
     """
-    if name not in EXTRACTORS:
-        raise DarkroomError(f"there is no extractor `{name}`: choose one of {', '.join(EXTRACTORS)}.")
-    network, sha256 = EXTRACTORS[name](source, source.keys or of_section("reference_stats", name))
+    keys = source.keys or of_section("reference_stats", name)
+    network: Any
+    match name:
+        case "in_domain":
+            network, sha256 = Classifier.from_pretrained(source.weights), sha256_file(source.weights / WEIGHTS)
+        case "inception":
+            from darkroom.models.evaluators.inception import open_inception, pillow, tensorflow
+
+            resize = pillow if source.pillow else tensorflow
+            network, sha256 = open_inception(source.weights, source.sha256, keys, resize, source.download)
+        case "dinov2":
+            from darkroom.models.evaluators.dinov2 import open_dinov2
+
+            network, sha256 = open_dinov2(source.weights, source.sha256, keys, source.download)
+        case "clip":
+            from darkroom.models.evaluators.clip_features import open_clip_features
+
+            network, sha256 = open_clip_features(source.weights, source.sha256, keys)
+        case _:
+            raise DarkroomError(f"there is no extractor `{name}`: choose one of {', '.join(RESIZE)}.")
     return Extractor(network, sha256, network.dim, PILLOW if name == "inception" and source.pillow else RESIZE[name])

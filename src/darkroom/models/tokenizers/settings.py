@@ -10,7 +10,7 @@ from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sections import SMALLEST, TEACHER, Perceptual
 from darkroom.params.fits import refuse, refuse_both, require_dropout
 from darkroom.params.kinds import of_kinds
-from darkroom.params.reference_stats import Inception
+from darkroom.params.reference_stats import ExtractorName, Inception
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
@@ -155,7 +155,7 @@ class ScoreTokenizer(Section):
 class Extractors(Section):
     """The part of `reference_stats` with the scoring networks, and the source of FID's weights."""
 
-    extractors: list[Literal["in_domain", "inception", "dinov2", "clip"]]
+    extractors: list[ExtractorName]
     inception: Inception
 
 

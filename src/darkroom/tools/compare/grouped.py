@@ -45,10 +45,8 @@ def grouped(revisions: Sequence[str], seconds: Mapping[str, float] | None = None
         row: dict[str, object] = {"revisions": ",".join(groups[first])}
         row |= {key: params[first].get(key, "default") for key in keys}
         for name in names:
-            row |= {
-                name: scores.get(name),
-                error_of(name): error(results[first], file, name) if name in scores else None,
-            }
+            row[name] = scores.get(name)
+            row[error_of(name)] = error(results[first], file, name) if name in scores else None
         if best is not None:
             beside = compare(results[best], results[first])
             verdict = next((each.verdict for each in beside if (each.file, each.name) == (file, names[0])), "")

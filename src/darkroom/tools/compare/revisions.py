@@ -61,13 +61,6 @@ def commit_of(revision: str) -> str:
     return resolved.strip()
 
 
-def _texts(folder: str, commit: str | None) -> dict[str, str]:
-    if commit is None:
-        return {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
-    listed = (git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
-    return {Path(path).stem: git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
-
-
 def read_results(revision: str) -> Results:
     """Return the results of a revision; `workspace` is the working tree.
 
@@ -75,7 +68,7 @@ def read_results(revision: str) -> Results:
         DarkroomError: the revision does not exist or has no metrics, or a file is not JSON; the message names it.
     """
     commit = None if revision == WORKSPACE else commit_of(revision)
-    metrics, cards = (_parsed(folder, _texts(folder, commit), revision) for folder in ("metrics", "cards"))
+    metrics, cards = (_read(folder, commit, revision) for folder in ("metrics", "cards"))
     if not metrics:
         raise DarkroomError(
             f"{revision} has no metrics/*.json: run `dvc repro` there, and commit dvc.lock, metrics and cards."
@@ -90,7 +83,12 @@ def read_results(revision: str) -> Results:
     return Results(revision, metrics, cards, outdated=ages)
 
 
-def _parsed(folder: str, texts: dict[str, str], revision: str) -> dict[str, dict[str, Any]]:
+def _read(folder: str, commit: str | None, revision: str) -> dict[str, dict[str, Any]]:
+    if commit is None:
+        texts = {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
+    else:
+        listed = (git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
+        texts = {Path(path).stem: git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
     values = {}
     for name, text in texts.items():
         try:

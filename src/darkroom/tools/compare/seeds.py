@@ -69,13 +69,10 @@ def _params(revision: str) -> Any:
     return parse_yaml(text or "", f"params.yaml of {revision}") or {}
 
 
-def _is_seed(key: str) -> bool:
-    return key.rpartition(".")[2] == "seed"
-
-
 def differing_keys(one: Keys, other: Keys) -> list[str]:
     """Return the keys that differ, except seeds."""
-    return sorted(key for key in one.keys() | other.keys() if not _is_seed(key) and one.get(key) != other.get(key))
+    differing = (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return sorted(key for key in differing if key.rpartition(".")[2] != "seed")
 
 
 def _trained(params: Keys) -> tuple[tuple[str, str], ...]:

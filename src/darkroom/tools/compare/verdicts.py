@@ -137,18 +137,13 @@ def _verdict(row: Row) -> str:
     return f"{'better' if better else 'worse'} by {abs(difference) / se:.1f} se"
 
 
-def _of_cards(file: str, old: Results, new: Results) -> list[str]:
-    """Return the reasons why the scores of a file do not compare; empty if the protocols agree."""
-    before, after = (each.cards.get(file) for each in (old, new))
-    return differing_protocol(before, after) if before and after else ["a card is missing"]
-
-
 def compare(old: Results, new: Results) -> list[Row]:
     """Return a row for each score in both revisions, in the order of the files."""
     rows = []
     for file in sorted(old.metrics.keys() & new.metrics.keys()):
         before, after = old.metrics[file], new.metrics[file]
-        protocol = _of_cards(file, old, new)
+        card, other = old.cards.get(file), new.cards.get(file)
+        protocol = differing_protocol(card, other) if card and other else ["a card is missing"]
         for name in sorted(before.keys() & after.keys()):
             if name in _COUNTS or name.endswith("_se") or not known(name).compared:
                 continue

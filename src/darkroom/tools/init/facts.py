@@ -253,10 +253,8 @@ def is_pixel_art(image: Image.Image, grey: bool) -> bool:
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:
     count = len(usable)
     images = round(total * count / looked)  # that can be read
-    side, longer = (
-        tuple(np.percentile(sides, [5, 50, 95]).astype(int).tolist())
-        for sides in ([each.side for each in usable], [each.longer for each in usable])
-    )
+    sides = np.percentile([(each.side, each.longer) for each in usable], [5, 50, 95], axis=0).astype(int)
+    side, longer = map(tuple, sides.T.tolist())
     labels = Counter(each.label for each in usable if each.label is not None)
     captions = Counter(each.caption for each in usable if each.caption)
     captioned = sum(captions.values()) / count

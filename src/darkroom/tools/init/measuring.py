@@ -13,7 +13,7 @@ from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
-from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
+from darkroom.tools.plan.plan import Planned, planned, side_by_side
 
 MARGIN = 0.97  # fraction of the requested time that is used: short runs end before they are expected to
 FEW = 0.4  # fraction of the sufficient images, below which smaller networks are tried
@@ -66,14 +66,12 @@ class Measured:
 
     def seconds(self, lengths: Mapping[str, float]) -> float:
         """Return the seconds of the whole DAG with trainings of these lengths."""
-        return self.plan.whole.between + side_by_side(self._jobs(lengths), self.plan.needs, self.plan.whole.cores)
-
-    def _jobs(self, lengths: Mapping[str, float]) -> dict[str, Job]:
         factors = {name: images / self.lengths[name] for name, images in lengths.items()}
-        return {
-            name: Job(self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)), job.threads, job.gpu)
+        jobs = {
+            name: replace(job, seconds=self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)))
             for name, job in self.plan.jobs.items()
         }
+        return self.plan.whole.between + side_by_side(jobs, self.plan.needs, self.plan.whole.cores)
 
     def job_seconds(self, name: str, factor: float) -> float:
         """Return the seconds of a job longer by this factor; its time before the first image is constant."""

@@ -226,10 +226,9 @@ def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
     choices["ingest.group"] = Choice(*facts.group)
     choices["ingest.split_seed"] = split_seed(facts) if facts.group[0] == "key" else Choice(0)
     if not facts.classes or facts.unlabelled:
-        none = (
-            f"{max(0.001, facts.unlabelled):.1%} of the images have no class" if facts.classes else "no classes found"
-        )
-        choices["ingest.default_label"] = Choice("other" if facts.classes else "picture", none)
+        few = f"{max(0.001, facts.unlabelled):.1%} of the images have no class"
+        label = Choice("other", few) if facts.classes else Choice("picture", "no classes found")
+        choices["ingest.default_label"] = label
         choices["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     bad, why = facts.most_left_out, f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
     if bad > _BAD / 2:

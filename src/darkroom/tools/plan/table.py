@@ -94,10 +94,9 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) ->
     more = " and more" if any(plan.source in UNKNOWN for plan in plans) else ""
     memory = f"≤ {bytes_of(largest)}" if largest else ""
     rows.append(("total", "", "", memory, bytes_of(disk), time_of(whole.bodies) + more, ""))
-    lines = aligned(rows)
+    header, *body, total = lines = aligned(rows)
     rule = "-" * max(map(len, lines))
-    lines[1:1] = [rule]
-    lines[-1:-1] = [rule]
+    table = [header, rule, *body, rule, total]
     engines = [
         f"`snakemake --cores {whole.cores}`, in parallel: {time_of(whole.snakemake)}{more}",
         f"`dvc repro`, one after another: {time_of(whole.dvc)}{more}",
@@ -105,7 +104,7 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) ->
     if skipped := [f"{plan.stage} ({plan.skipped})" for plan in plans if plan.source == SKIPPED]:
         engines.append(f"skipped, nothing to do: {', '.join(skipped)}")
     notes = [note for plan in plans for note in plan.notes]
-    return "\n".join([*lines, "", *engines, "", "Assumed:", *(f"- {sentence}." for sentence in (*assumed, *notes))])
+    return "\n".join([*table, "", *engines, "", "Assumed:", *(f"- {sentence}." for sentence in (*assumed, *notes))])
 
 
 def as_json(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from darkroom.tools.cores import core_count
 from darkroom.tools.editing import laid_over, shown
 from darkroom.tools.plan.forks import Lost, forks, quiet
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
-from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
+from darkroom.tools.plan.plan import REHEARSE, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Result, Tried, Tuned, key_of, label, search
 
@@ -139,7 +139,10 @@ def _trials(names: Sequence[str]) -> Iterator[_Trials]:
             above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
             modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
             submit = stack.enter_context(forks(core_count(), *modules))
-            on = stack.enter_context(_miniature(dag))
+            parts = count_images(dag.stale)
+            scale = -(-sum(count for _, count in parts.values()) // IMAGES)
+            ready = ingested(parts, dag.stale) if scale == 1 else set()
+            on = Miniature(stack.enter_context(scratch(ready)), parts, scale, ready)
             plans = in_miniature(submit, above, on, dag, params)
         lacks = {
             stage: name
@@ -159,13 +162,3 @@ def _trials(names: Sequence[str]) -> Iterator[_Trials]:
                 yield from search(lambda changes: attempt(stage, changes, exact), core_count(), keys)
 
         yield chosen, lacks, tries
-
-
-@contextmanager
-def _miniature(dag: Dag) -> Iterator[Miniature]:
-    """Yield where stages run, on 2,000 images at most."""
-    parts = count_images(dag.stale)
-    scale = -(-sum(count for _, count in parts.values()) // IMAGES)
-    ready = ingested(parts, dag.stale) if scale == 1 else set()
-    with scratch(ready) as folder:
-        yield Miniature(folder, parts, scale, ready)
