@@ -284,6 +284,7 @@ FAULTS = [
         "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has no codes: set the former",
     ),
     ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
+    ("encode_latents.shift", 32, "`encode_latents.shift` is 32, but images are 32 pixels wide: lower it."),
     ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
     ("score_generator.vgg16", "no/vgg16.pth", "`score_generator.vgg16` is no/vgg16.pth, which does not"),
     ("score_tokenizer.vgg16", "no/vgg16.pth", "`score_tokenizer.vgg16` is no/vgg16.pth, which does not"),
