@@ -19,7 +19,8 @@ from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.data import LabelledLatents
+from darkroom.models.generators.captions import Captions
+from darkroom.models.generators.data import CaptionedLatents, LabelledLatents
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
@@ -127,6 +128,9 @@ def test_moved_images_are_seen_in_train_alone_and_mirror_images_where_they_may_b
         expected = reader.__getitems__(rows, view)
         for name in FORMS[form]:
             np.testing.assert_array_equal(seen[name].numpy(), expected[name])
+    captioned = CaptionedLatents(reader, Captions.of(ImageShards.open_parts(["one", "two"], "train")), 9)
+    for name, value in reader.__getitems__(rows, ways).items():
+        np.testing.assert_array_equal(captioned.__getitems__(rows, positions)[name].numpy(), value)
 
     path = Path("data/latents/one/train/00000.safetensors")
     flip(path, path.stat().st_size - 1)

@@ -41,7 +41,7 @@ class LatentShards(StoredRows):
     form: distribution (mean and logvar), point (mean), or codes.
     codebook: the vectors of the codes, float32 (K, C); None for the other forms.
     mirrors: whether the latent of the mirror image is stored too, bool (N,).
-    shift: pixels by which moved images, which only the train split has, were moved; 0: there are none.
+    shift: the displacement of moved images, in pixels; 0: there are none. Only the train split has them.
     tokenizer: the hash of the tokenizer that made the latents, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
     """
