@@ -69,9 +69,9 @@ def _spaced(length: int) -> NDArray[np.int64]:
 
 def _histogram(colours: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the square roots of a trilinear histogram of colours (N, 3) of 0 to 1; the squares sum to 1."""
-    places = np.minimum(colours, 1).T[..., None] * (_BINS - 1) - np.arange(_BINS, dtype=np.float32)
-    red, green, blue = np.maximum(1 - np.abs(places), 0)  # (N, 6)
-    counts = (red[:, :, None] * green[:, None]).reshape(len(red), -1).T @ (blue * weights)
+    places = np.minimum(colours, 1).T[:, None] * (_BINS - 1) - np.arange(_BINS, dtype=np.float32)[:, None]
+    red, green, blue = np.maximum(1 - np.abs(places), 0)  # (6, N)
+    counts = (red[:, None] * green).reshape(_BINS**2, -1) @ (blue.T * weights)
     return np.sqrt(counts.ravel() / counts.sum())
 
 
