@@ -98,5 +98,6 @@ def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
     assert bars["train_tokenizer"][1] > 1.9 * bars["train_extractor"][1]
     assert sum(bars["report"]) == 80
     assert "train_generator *" in "\n".join(lines) and "train_extractor *" not in "\n".join(lines)
-    assert lines[-1] == "7 stages in 1 min 35 s; * on the critical path: 1 min 31 s of that."
+    assert lines[-2] == "7 stages in 1 min 35 s; * on the critical path: 1 min 31 s of that."
+    assert lines[-1] == "Stages under 1 s are not shown."
     assert main(["times"]) == 0 and "train_tokenizer" in capsys.readouterr().out

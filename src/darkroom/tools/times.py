@@ -122,7 +122,7 @@ def times(
     drawn = [lines[0], *(f"{line}  {bar}" for line, bar in zip(lines[1:], bars, strict=True))]
     on_way = sum(body.end - body.begin for body in chain)
     summary = f"{len(bodies)} stages in {time_of(end - start)}; * on the critical path: {time_of(on_way)} of that."
-    return "\n".join([*drawn, "", summary])
+    return "\n".join([*drawn, "", summary, f"Stages under {_SHORT:g} s are not shown."])
 
 
 def _bar(body: Body, start: float, end: float, room: int) -> str:

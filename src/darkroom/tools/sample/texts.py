@@ -17,7 +17,7 @@ from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.captions import embedded, read
 
 _WORD = re.compile(r"[^\W_]+")
-_SHOWN = 60  # first characters of a text, in a note
+_SHOWN = 60  # first characters of a text, or all known words, in a note
 
 
 def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model: Path) -> dict[str, Tensor]:
@@ -39,13 +39,13 @@ def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model
 
 
 def unknown_words(text: str, words: set[str]) -> list[str]:
-    """Return a sentence on each word of a text that is not in `words`, with the nearest ones; none without `words`."""
+    """Return a note on each word of a text that is not in `words`, and one on few `words`; none without `words`."""
     unknown = [word for word in dict.fromkeys(_WORD.findall(text.lower())) if words and word not in words]
     notes = []
     for word in unknown:
         near = ", ".join(f'"{each}"' for each in difflib.get_close_matches(word, sorted(words)))
         notes.append(f'"{word[:_SHOWN]}" is not in the training captions{f"; nearest: {near}" if near else ""}')
-    return notes
+    return [*notes, f"their words are {', '.join(sorted(words))}"] if unknown and len(words) <= _SHOWN else notes
 
 
 def _words_of(manifest: Mapping[str, Any]) -> set[str]:
