@@ -44,7 +44,7 @@ def training(name, judged, train=LOSSES["train"], val=LOSSES["val"]):
         ({"copies_moved": 0.1}, 5.0, {}, "data", "10.0% of the images are copies of training images, of held-out"),
         ({"diversity": 1.5}, 0.1, {"generator": FALLING}, "guidance", "Lower `guidance`"),
         ({"diversity": 1.5, "precision": 0.7}, 0.1, {"generator": FALLING}, "length", "Double the `images`"),
-        ({"fd_debiased": 1.3}, 5.0, {"generator": FALLING}, "nothing", "no larger, within noise"),
+        ({"fd_debiased": 1.3}, 5.0, {"generator": FALLING}, "nothing", "not above that of real images, within noise"),
         ({}, 0.1, {}, "unknown", "no curve of the generator"),
         ({}, 0.1, {"generator": FLAT}, "size", "Raise `width` and `depth`"),
         ({}, 0.1, {"generator": RISING}, "size", "no longer falls"),

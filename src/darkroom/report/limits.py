@@ -68,7 +68,7 @@ def limit(
     if text := _guidance(scores, card):
         return Limit("guidance", text)
     if is_noise:
-        return Limit("nothing", f"Nothing that these scores show: the distance ({beside}) is no larger, within noise.")
+        return Limit("nothing", f"Nothing: the distance ({beside}) is not above that of real images, within noise.")
     if (generator := ends.get("generator")) is None:
         return Limit(
             "unknown", f"Unknown: no curve of the generator shows whether the distance ({beside}) was still falling."

@@ -118,11 +118,10 @@ def times(
     ]
     lines = aligned([("stage", "after", "took"), *rows])
     room = max(_LEAST, (width or shutil.get_terminal_size().columns) - max(map(len, lines)) - 2)
-    bars = [_bar(body, start, end, room) for body in long]
-    drawn = [lines[0], *(f"{line}  {bar}" for line, bar in zip(lines[1:], bars, strict=True))]
+    drawn = [f"{line}  {_bar(body, start, end, room)}" for line, body in zip(lines[1:], long, strict=True)]
     on_way = sum(body.end - body.begin for body in chain)
     summary = f"{len(bodies)} stages in {time_of(end - start)}; * on the critical path: {time_of(on_way)} of that."
-    return "\n".join([*drawn, "", summary, f"Stages under {_SHORT:g} s are not shown."])
+    return "\n".join([lines[0], *drawn, "", summary, f"Stages under {_SHORT:g} s are not shown."])
 
 
 def _bar(body: Body, start: float, end: float, room: int) -> str:

@@ -30,7 +30,7 @@ def lines(results: Results, file: str) -> Iterator[tuple[str, Value, Value | Non
         floor = None if unseen is None else (unseen.value, unseen.se)
         yield f"distance from real images ({name})", (run.value, run.se), floor
     if "rfd" in (tokenizer := results.metrics.get("tokenizer", {})):
-        yield "of reconstructions (rfd)", (tokenizer["rfd"], None), (0.0, None)
+        yield "distance of reconstructions (rfd)", (tokenizer["rfd"], None), (0.0, None)
     for names in (("label_accuracy", "clip_text"), ("diversity", "coverage"), ("copies_moved", "copies_pixels")):
         for name in [name for name in names if name in scores][:1]:
             text = title(name) if title(name) == name else f"{title(name)} ({name})"

@@ -17,7 +17,8 @@ from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.captions import embedded, read
 
 _WORD = re.compile(r"[^\W_]+")
-_SHOWN = 60  # first characters of a text, or all known words, in a note
+_SHOWN = 60  # first characters of a text, in a note
+_LISTED = 60  # known words at most that a note lists
 
 
 def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model: Path) -> dict[str, Tensor]:
@@ -39,13 +40,13 @@ def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model
 
 
 def unknown_words(text: str, words: set[str]) -> list[str]:
-    """Return a note on each word of a text that is not in `words`, and one on few `words`; none without `words`."""
-    unknown = [word for word in dict.fromkeys(_WORD.findall(text.lower())) if words and word not in words]
-    notes = []
-    for word in unknown:
+    """Return a note on each word of a text that is not in `words`, then one that lists `words` if they are few."""
+    notes = list[str]()
+    for word in [word for word in dict.fromkeys(_WORD.findall(text.lower())) if words and word not in words]:
         near = ", ".join(f'"{each}"' for each in difflib.get_close_matches(word, sorted(words)))
         notes.append(f'"{word[:_SHOWN]}" is not in the training captions{f"; nearest: {near}" if near else ""}')
-    return [*notes, f"their words are {', '.join(sorted(words))}"] if unknown and len(words) <= _SHOWN else notes
+    listed = notes and len(words) <= _LISTED
+    return [*notes, f"the training captions have only these words: {', '.join(sorted(words))}"] if listed else notes
 
 
 def _words_of(manifest: Mapping[str, Any]) -> set[str]:
