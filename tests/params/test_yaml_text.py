@@ -15,7 +15,7 @@ SCALARS = (
     "050 0o50 0777 08 0b11 0x1F 0X1F 1_000 +1 -0 1e3 1e-3 1E+3 1.5e3 .5 5. -.5 1_0.0 .inf -.INF .nan 1.2.3 1__0 "
     "yes No on Off y n true True TRUE tRue ~ null Null 12:30:45 190:20:30 2024-01-31 '050' \"yes\""
 )
-TAGGED = ["!!str 050", "!!float 1", "!!set {a, b}"]
+TAGGED = ["!!str 050", "!!float 1", "!!set {a}"]
 DOCUMENTS = [
     "a: &base {x: 1, y: 2}\nb:\n  <<: *base\n  y: 3\n",
     "a: &one {x: 1}\nb: &two {x: 2, z: 3}\nc:\n  <<: [*one, *two]\n",
