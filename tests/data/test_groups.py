@@ -1,6 +1,7 @@
 """Groups of images, splits by group, and leakage, on frames of units and through the stage `ingest`."""
 
 import io
+import itertools
 import json
 import pickle
 import re
@@ -21,7 +22,7 @@ from darkroom.data.catalog import leakage_warnings
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.grouping import Looks, leakage, near_twins, split_by_group
-from darkroom.data.groups import SIZE, Groups, by_look, by_name, descriptor, distance, in_order, neighbours
+from darkroom.data.groups import SIZE, THUMB, Groups, by_look, by_name, descriptor, distance, in_order, neighbours
 from darkroom.data.index import IMAGES, LATENTS, NAME
 from darkroom.data.latents import LatentShards
 from darkroom.data.layout import KIND, SHARDS
@@ -362,3 +363,15 @@ def test_chains_of_images_are_no_group() -> None:
     blocks = np.stack([descriptor(unit_image(unit, frame)) for unit in range(40) for frame in range(5)])
     found = by_look(*neighbours(blocks))
     assert len(found.sizes) <= 60 and found.effective > 30
+
+
+def test_a_descriptor_has_the_trilinear_histogram_of_the_visible_colours():
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 8, 4), np.uint8)
+    pixels[0, 0, 3] = pixels[-1, -1, 3] = 255  # the box of alpha is the whole image
+    expected = np.zeros((6, 6, 6))
+    for *colour, alpha in pixels.reshape(-1, 4) / 255:
+        for corner in itertools.product((0, 1), repeat=3):
+            near = np.floor(np.multiply(colour, 5)).astype(int) + corner
+            expected[tuple(near)] += alpha * np.prod(1 - np.abs(np.multiply(colour, 5) - near))
+    found = descriptor(Image.fromarray(pixels))[THUMB : THUMB + 6**3]
+    np.testing.assert_allclose(found**2, (expected / expected.sum()).ravel(), atol=1e-5)
