@@ -107,7 +107,7 @@ class Stages:
         """Return the input function of a stage: the outputs of other stages that it reads."""
 
         def files(wildcards: Mapping[str, str]) -> list[str]:
-            stage = address(name, wildcards["item"] if spread_over(self._dvc, name) else None)
+            stage = self._address(name, wildcards)
             if stage not in self.status.stages:
                 raise WorkflowError(f"{stage} is not a stage of {DVC} with the entries of {PARAMS}.")
             mark = str if stage in self.stale else ancient
@@ -120,9 +120,9 @@ class Stages:
         """Return the expected seconds of the longest path from a stage to the end, including itself."""
         return round(max(seconds for stage, seconds in self.ahead.items() if stage.partition("@")[0] == name))
 
-    def seconds(self, name: str) -> int:
-        """Return the expected seconds of a stage."""
-        return round(max(seconds for stage, seconds in self.expected.items() if stage.partition("@")[0] == name))
+    def seconds(self, name: str) -> Callable[[Mapping[str, str]], int]:
+        """Return the resource function of a stage: its expected seconds."""
+        return lambda wildcards: round(self.expected[self._address(name, wildcards)])
 
     def threads(self, name: str) -> int:
         """Return the CPU threads of all processes of a stage, as its section of params.yaml says."""
@@ -188,6 +188,9 @@ class Stages:
         """Return whether a training has nothing to do."""
         runs = [each for each in self.status.stages if each.partition("@")[0] == name]
         return name in TRAININGS and all(getattr(_parameters(each), "idle", None) for each in runs)
+
+    def _address(self, name: str, wildcards: Mapping[str, str]) -> str:
+        return address(name, wildcards["item"] if spread_over(self._dvc, name) else None)
 
     def _overlapping(self, dep: str) -> list[str]:
         """Return the outputs that overlap with a dependency."""

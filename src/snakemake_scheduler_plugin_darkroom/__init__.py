@@ -19,10 +19,10 @@ class Scheduler(SchedulerBase):
     """Starts jobs in the order of their priorities, and keeps cores free for the first one that does not fit.
 
     A job has as `priority` the expected seconds of the longest chain of jobs that begins with it, and as resource
-    `seconds` its own. A later job may still start if it is expected to end, or to leave enough resources, before the
-    first one can start; or if the wait is longer than `_SHORT` and than half of its time. A job whose inputs are ready
-    within `_SHORT` counts as the first one, too. Snakemake selects again when the expected wait is over, so a wrong
-    expectation keeps no core idle for long.
+    `seconds` its own; of equal priorities the longest job is first. A later job may still start if it is expected to
+    end, or to leave enough resources, before the first one can start; or if the wait is longer than `_SHORT` and than
+    half of its time. A job whose inputs are ready within `_SHORT` counts as the first one, too. Snakemake selects again
+    when the expected wait is over, so a wrong expectation keeps no core idle for long.
     """
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Scheduler(SchedulerBase):
         chosen: list[Any] = []
         first, wait, later = None, 0.0, free  # the first job that must wait, when it can start, what is free then
         keeps = False
-        for job in sorted(remaining, key=lambda job: (-job.priority, -_needs(job, free)["_cores"], str(job))):
+        for job in sorted(remaining, key=lambda job: (-job.priority, -_seconds(job), str(job))):
             needs = _needs(job, free)
             if job not in ready or not needs <= free:
                 needed = unfinished & set(self.dag.job_dependencies(job))

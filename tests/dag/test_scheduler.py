@@ -94,8 +94,9 @@ def test_the_longest_chain_starts_first(two):
     assert two.start(Job("short", 5), Job("long", 90), Job("middle", 40)) == ["long", "middle"]
 
 
-def test_of_equal_chains_the_one_of_more_threads_starts_first(two):
-    assert two.start(Job("a", 9), Job("b", 9, cores=2)) == ["b"]
+def test_of_equal_chains_the_longest_job_starts_first(two):
+    """The U-Nets of the decoder: a rule has one priority for all of its jobs."""
+    assert two.start(Job("a", 90, seconds=40, cores=2), Job("b", 90, seconds=80, cores=2)) == ["b"]
 
 
 @pytest.mark.parametrize(
