@@ -29,12 +29,14 @@ WAYS = ("of then", "of now")
 _MODULES: dict[tuple[str, str], modules.Module] = {}
 # Runs with the package of a tree on Python's path, which alone knows its fingerprint.
 OF_THEN = """
-import json, sys
+import inspect, json, sys
 from pathlib import Path
 from darkroom.dag.fingerprint import stages as code
 from darkroom.dag.stages import STAGES
 folder, names = Path(sys.argv[1]), [name for name in STAGES if name != "code"]
-found, sources = code.fingerprints(names, json.loads(sys.argv[2]), folder), code.Sources(folder)
+sources = code.Sources(folder)
+reads = "sources" in inspect.signature(code.fingerprints).parameters
+found = code.fingerprints(names, json.loads(sys.argv[2]), sources if reads else folder)
 start = getattr(code, "entry_points", None) or code.roots
 files = {name: sorted({name, *(table.name for _, table in sources.closure(start(name)).tables)}) for name in names}
 print(json.dumps({name: json.dumps([found.get(file) for file in files[name]], sort_keys=True) for name in names}))
@@ -72,7 +74,8 @@ def _of_then(folder: Path) -> Codes:
 def _of_now(folder: Path, stages: Mapping[str, Any]) -> Codes:
     code.STAGES = stages  # type: ignore[assignment]  # those of the tree
     names = [name for name in stages if name != "code"]
-    found, sources = code.fingerprints(names, KINDS, folder), code.Sources(folder)
+    sources = code.Sources(folder)
+    found = code.fingerprints(names, KINDS, sources)
     codes = {}
     for name in names:
         files = sorted({name, *(table.name for _, table in sources.closure(code.roots(name)).tables)})

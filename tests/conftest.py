@@ -31,12 +31,13 @@ settings.load_profile("darkroom")
 @pytest.fixture(scope="session", autouse=True)
 def one_reading_of_the_source():
     """Parse the modules of this checkout once per process: every stage that runs here fingerprints its code, in 2 s."""
-    from darkroom.dag.fingerprint import stages
+    from darkroom.dag.fingerprint.following import Sources
+    from darkroom.dag.fingerprint.stages import SOURCE
+    from darkroom.training import state
 
-    unshared = stages.Sources
-    shared = unshared(stages.SOURCE)
+    shared = Sources(SOURCE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "Sources", lambda folder: shared if folder == stages.SOURCE else unshared(folder))
+        patch.setattr(state, "Sources", lambda folder: shared if folder == SOURCE else Sources(folder))
         yield
 
 

@@ -51,7 +51,8 @@ from interrupted import clear
 MARKER = ".snakemake/stale/{stage}"
 _SHORT = 5.0  # seconds of a stage that does not train
 _AROUND = 1.5  # seconds of a job before and after the body of its stage
-_IMAGES_PER_SECOND = 400  # of a training of small networks
+_IMAGES_PER_SECOND = {"sample_generator": 20, "train_prior": 2000}  # of small networks
+_OF_A_TRAINING = 400  # of the others
 # These run nothing.
 _LOOKS = {"-n", "-np", "--dag", "--dry", "--dry-run", "--dryrun", "--filegraph", "--lint", "--list", "--list-rules"}
 _LOOKS |= {"--detailed-summary", "--report", "--rulegraph", "--summary", "--unlock"}
@@ -218,16 +219,19 @@ def _expected(names: Iterable[str]) -> dict[str, float]:
 
 
 def _guess(name: str) -> float:
-    """Return roughly the seconds of a stage: of a training, by the images of its settings."""
+    """Return roughly the seconds of a stage: of a training and of sampling, by the images of its settings."""
     stage, _, item = name.partition("@")
+    rate = _IMAGES_PER_SECOND.get(stage, _OF_A_TRAINING)
+    if stage == "sample_generator":
+        return float(_parameters(name).sample_generator.common.images / rate)
     if stage not in TRAININGS:
         return _SHORT
     params = _parameters(name)
     if getattr(params, "idle", None):
-        return _SHORT
+        return _AROUND
     section = getattr(params, stage)
     training = section.training_of(item) if item else getattr(section, "own_training", section.training)
-    return float(training.images / _IMAGES_PER_SECOND)
+    return float(training.images / rate)
 
 
 def _parameters(name: str) -> Any:

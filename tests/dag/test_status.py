@@ -36,7 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     dvc = Path(sys.executable).with_name("dvc")
     subprocess.run([dvc, "init", "--no-scm", "--quiet"], check=True)
     subprocess.run([dvc, "repro", "--quiet"], check=True)
-    monkeypatch.setattr(module, "fingerprints", lambda names, params, folder: {"train_generator": NOW})
+    monkeypatch.setattr(module, "fingerprints", lambda *_: {"train_generator": NOW})
     return tmp_path
 
 

@@ -92,15 +92,15 @@ def _train_prefix(root: Path, threads: int) -> None:
     import importlib
 
     from darkroom.check.check import schema
-    from darkroom.dag.fingerprint import stages as code
+    from darkroom.dag.fingerprint.following import Sources
     from darkroom.data import catalog_writer
     from darkroom.params.section import validate
     from darkroom.params.stage import stage_params
-    from darkroom.training import loop
+    from darkroom.training import loop, state
 
     # These change no loss: share one parse of the source between trainings, and skip the distances between images.
-    sources = code.Sources(code.SOURCE)
-    code.Sources = lambda folder: sources  # type: ignore[assignment, misc]
+    sources = Sources(state.SOURCE)
+    state.Sources = lambda folder: sources  # type: ignore[assignment, misc]
     catalog_writer.measure_leakage = lambda *_: None  # type: ignore[assignment]
 
     batches = loop.remaining_batches

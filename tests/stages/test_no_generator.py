@@ -11,7 +11,8 @@ import yaml
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import check, schema
 from darkroom.cli import main
-from darkroom.dag.fingerprint.stages import fingerprints
+from darkroom.dag.fingerprint.following import Sources
+from darkroom.dag.fingerprint.stages import SOURCE, fingerprints
 from darkroom.dag.stages import STAGES
 from darkroom.params.section import validate
 from darkroom.params.stage import stage_params
@@ -119,6 +120,7 @@ def test_no_code_of_a_transformer_is_depended_on(clone: Path) -> None:
         fingerprints(
             [name for name in STAGES if name != "code"],
             {"train_tokenizer": {"kind": "kl"}, "train_generator": {"kind": kind}},
+            Sources(SOURCE),
         )
         for kind in ("dit", "none")
     )

@@ -234,13 +234,14 @@ def test_an_edit_since_the_code_was_hashed_is_named(project, monkeypatch):
 def test_what_python_compiles_is_no_edit(project, monkeypatch):
     """In a fresh clone the .pyc files are newer than the fingerprints; computing those again takes seconds."""
     monkeypatch.setattr(state, "SOURCE", project / "src")
-    monkeypatch.setattr(state, "fingerprint", lambda *_: pytest.fail("the fingerprint was computed again"))
+    monkeypatch.setattr(state, "fingerprints", lambda *_: pytest.fail("the fingerprint was computed again"))
     stage = {"cmd": "x", "params": ["train_generator"], "deps": ["build/code/train_generator.json"], "outs": ["out"]}
     (project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_generator": stage}}))
     (project / "build/code").mkdir(parents=True)
-    (project / "build/code/train_generator.json").write_text("{}")
+    hashed = {"darkroom.stages.train_generator": {"run": "0" * 64}}
+    (project / "build/code/train_generator.json").write_text(json.dumps(hashed))
     compiled = project / "src/__pycache__/module.cpython-311.pyc"
     compiled.parent.mkdir(parents=True)
     compiled.touch()
     os.utime(compiled, (later := time.time() + 5, later))
-    assert changed_since("train_generator", None) == []
+    assert changed_since("train_generator", None) == [] and fingerprint("train_generator") == hashed

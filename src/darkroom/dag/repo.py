@@ -23,6 +23,7 @@ from hydra.errors import HydraException
 
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.dag.dvc import install
+from darkroom.dag.fingerprint.following import Sources
 from darkroom.dag.fingerprint.stages import OUT, Fingerprint, fingerprints
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
@@ -156,7 +157,7 @@ def observe() -> Status:
         code: dict[str, Fingerprint] = {}
         if CODE in stages and _changes(stages[CODE], written, code):
             names = [name for name in STAGES if name != CODE]
-            hashed = fingerprints(names, read_yaml(PARAMS), Path("src"))  # of this clone, not of the running code
+            hashed = fingerprints(names, read_yaml(PARAMS), Sources(Path("src")))  # of this clone
             code = {f"{OUT}/{name}.json": each for name, each in hashed.items()}
             del stages[CODE]
         status = {name: _changes(stage, written, code) for name, stage in stages.items()}

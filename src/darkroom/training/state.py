@@ -13,16 +13,18 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import NAME, manifest_hash, sha256_file, sha256_json
+from darkroom.dag.fingerprint.following import Sources
 from darkroom.dag.fingerprint.stages import OUT, SOURCE, Fingerprint, changes, fingerprints, merged
 from darkroom.dag.fingerprint.stages import STAGE as CODE_STAGE
 from darkroom.dag.lock_file import lost
@@ -64,8 +66,7 @@ def _content(path: Path) -> Any:
     """Return the hash of a dependency: of a file, of a folder's manifests, or of all its files."""
     if path.is_file():
         return sha256_file(path)
-    manifests = sorted(path.rglob(NAME))
-    if manifests:
+    if manifests := sorted(path.rglob(NAME)):
         return {str(manifest.relative_to(path)): manifest_hash(manifest.parent) for manifest in manifests}
     files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     return {str(file.relative_to(path)): sha256_file(file) for file in files}
@@ -105,8 +106,7 @@ def identity(stage: str, item: str | None = None, values: Mapping[str, Any] | No
 
     values: its parameters as they were read; None: read now.
     """
-    values = stage_params(stage, item) if values is None else values
-    values = {name: value for name, value in values.items() if name != "run"}
+    values = _without_run(stage_params(stage, item) if values is None else values)
     deps = [dep for dep in declared(stage, item, ["deps"]) if not is_code(dep)]
     return {"stage": address(stage, item), "params": values, "deps": {dep: _content(Path(dep)) for dep in deps}}
 
@@ -123,14 +123,14 @@ def is_code(dep: str) -> bool:
 
 
 def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
-    """Return the fingerprint of the code that a stage runs, read from the source and not from `build/code/`."""
-    names = [
-        dep.removeprefix(f"{OUT}/").removesuffix(".json") for dep in declared(stage, item, ["deps"]) if is_code(dep)
-    ]
+    """Return the fingerprint of the code that a stage runs: from `build/code/`, if no source file is newer."""
+    files = _code_files(stage, item)
+    if _are_newest(files):
+        return _read(files)
     # The code of an artifact depends on all stages that open it.
     stages = [name for name in read_yaml(DVC)["stages"] if name != CODE_STAGE]
-    by_name = fingerprints(stages, read_yaml(PARAMS), SOURCE) if names else {}
-    return merged(by_name[name] for name in names)
+    by_name = fingerprints(stages, read_yaml(PARAMS), Sources(SOURCE))
+    return merged(by_name[str(file.relative_to(OUT).with_suffix(""))] for file in files)
 
 
 def changed_since(stage: str, item: str | None) -> list[str]:
@@ -139,14 +139,22 @@ def changed_since(stage: str, item: str | None) -> list[str]:
     An engine hashes the code when it starts. A stage that starts hours later could run code that was edited since, and
     be recorded with the earlier code.
     """
-    files = [Path(dep) for dep in declared(stage, item, ["deps"]) if is_code(dep)]
-    if not files or not all(file.is_file() for file in files):
-        return []
-    hashed = min(file.stat().st_mtime for file in files)
+    files = _code_files(stage, item)
+    return changes(_read(files), fingerprint(stage, item)) if all(map(Path.is_file, files)) else []
+
+
+def _code_files(stage: str, item: str | None) -> list[Path]:
+    return [Path(dep) for dep in declared(stage, item, ["deps"]) if is_code(dep)]
+
+
+def _are_newest(files: Sequence[Path]) -> bool:
+    oldest = min((file.stat().st_mtime if file.is_file() else 0.0 for file in files), default=math.inf)
     sources = (path for path in SOURCE.rglob("*.*") if path.is_file() and path.suffix != ".pyc")
-    if all(source.stat().st_mtime < hashed for source in sources):
-        return []
-    return changes(merged(json.loads(file.read_text()) for file in files), fingerprint(stage, item))
+    return all(source.stat().st_mtime < oldest for source in sources)
+
+
+def _read(files: Sequence[Path]) -> Fingerprint:
+    return merged(json.loads(file.read_text()) for file in files)
 
 
 def read_entry(folder: Path, name: str) -> dict[str, Any]:
@@ -219,8 +227,7 @@ def dvc_md5(path: Path, hashes: Mapping[str, str] | None = None) -> str:
 
 def _recorded(stage: str, outs: Mapping[str, str]) -> bool:
     """Return whether dvc.lock records these outputs of a stage, and DVC's cache holds the cached ones."""
-    entry = recorded().get(stage, {})
-    md5s = {out["path"]: out.get("md5") for out in entry.get("outs", [])}
+    md5s = {out["path"]: out.get("md5") for out in recorded().get(stage, {}).get("outs", [])}
     is_recorded = bool(outs) and all(md5s.get(path) == md5 for path, md5 in outs.items())
     plain = uncached(read_yaml(DVC)) if is_recorded else set()
     return is_recorded and not lost({path: md5 for path, md5 in outs.items() if path not in plain})
@@ -242,12 +249,10 @@ def sweep() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The inputs of a stage, compared when it ends: DVC records the values in the files at that time
+# The inputs of a stage, compared when it ends: DVC records the values of that time, without `_UNHASHED` files
 
 _SMALL = 1 << 20  # maximum bytes of a file that is compared by content: DVC rewrites such files unchanged
-_UNHASHED = re.compile(
-    r"__pycache__|\.(snakemake(_timestamp)?|git|hg|dvc|venv|darkroom)|.*\.pyc|\..*\.tmp-.*"
-)  # by DVC
+_UNHASHED = re.compile(r"__pycache__|\.(snakemake(_timestamp)?|git|hg|dvc|venv|darkroom)|.*\.pyc|\..*\.tmp-.*")
 
 
 class Inputs:
@@ -271,10 +276,9 @@ class Inputs:
         changes += [f"{path} has changed" for path, state in self._files.items() if _content_now(Path(path)) != state]
         changes += changed_since(self._stage, self._item)
         if changes:
-            name = address(self._stage, self._item)
             raise DarkroomError(
-                f"inputs of {name} changed while it ran: {'; '.join(changes[:4])}. The result is not recorded. Run "
-                "the same command again, or undo the change first; the state of a training is kept for both."
+                f"inputs of {address(self._stage, self._item)} changed while it ran: {'; '.join(changes[:4])}. Nothing "
+                "is recorded. Run it again, or undo the change first; the state of a training is kept for both."
             )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.dag.fingerprint import following
+from darkroom.dag.fingerprint.following import Sources
 from darkroom.dag.fingerprint.modules import Module
 from darkroom.dag.fingerprint.stages import Fingerprint, changes, fingerprints, undeclared
 from darkroom.dag.stages import STAGES, TRAININGS
@@ -154,7 +155,8 @@ def _read_once() -> Iterator[None]:
 
 
 def codes(folder: Path, kind: str = "kl") -> dict[str, Fingerprint]:
-    return fingerprints(sorted(ALL), {"train_tokenizer": {"kind": kind}, "train_generator": {"kind": "dit"}}, folder)
+    params = {"train_tokenizer": {"kind": kind}, "train_generator": {"kind": "dit"}}
+    return fingerprints(sorted(ALL), params, Sources(folder))
 
 
 @cache
@@ -310,10 +312,10 @@ def test_a_new_kind_makes_nothing_stale(tree: Path) -> None:
 def test_dvc_yaml_names_every_fingerprint_that_a_stage_needs() -> None:
     stages = [stage for stage in STAGES if stage != "code"]
     dvc = read_yaml(SRC.parent / "dvc.yaml")
-    assert undeclared(stages, dvc, SRC) == []
+    assert undeclared(stages, dvc, Sources(SRC)) == []
     dvc["stages"]["sample_generator"]["deps"].remove("build/code/models/tokenizer.json")
     dvc["stages"]["code"]["params"].clear()
-    told = "\n".join(undeclared(stages, dvc, SRC))
+    told = "\n".join(undeclared(stages, dvc, Sources(SRC)))
     assert "sample_generator does not list build/code/models/tokenizer.json under `deps`" in told
     assert "code does not list train_tokenizer.kind under `params`" in told
 

@@ -94,7 +94,7 @@ def untraced(sandbox: Sandbox, names: list[str], out: Path) -> dict[str, list[st
     for name in names:
         stage, trace = name.partition("@")[0], (out / name).read_text()
         assert trace, f"nothing of {name} was traced"
-        codes = fingerprints([stage], params, sandbox.root / "src")
+        codes = fingerprints([stage], params, sources)
         files = {stage, *(table.name for _, table in sources.closure(roots(stage)).tables)}
         found[name] = missing(sources, merged(codes[file] for file in files), trace)
     return found

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.atomic import atomic_folder, write_json
 from darkroom.dag.fingerprint.following import PACKAGE, WHOLE, Place, Sources
 from darkroom.dag.fingerprint.modules import Table
 from darkroom.dag.fingerprint.trees import Definitions, digest
@@ -24,7 +23,6 @@ SOURCE = Path(__file__).resolve().parents[3]  # the folder of the running code: 
 UNUSED = "data/none"  # the value of a path in params.yaml for no artifact
 
 Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file
-
 
 # What the runner does that decides a result: the parameters that a stage is given, its threads and its devices.
 _RUNNER: tuple[Place, ...] = (
@@ -42,9 +40,9 @@ def roots(stage: str) -> list[Place]:
     return [*own, *_RUNNER, *(_TRAINING if STAGES[stage].trains else ())]
 
 
-def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOURCE) -> list[str]:
+def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], sources: Sources) -> list[str]:
     """Return messages about missing dependencies in dvc.yaml of stages that choose among kinds."""
-    sources, entries, missing = Sources(folder), dvc["stages"], []
+    entries, missing = dvc["stages"], []
     for stage in stages:
         deps = entries[stage].get("do", entries[stage]).get("deps", [])
         for _, table in sources.closure(roots(stage)).tables:
@@ -56,7 +54,7 @@ def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOU
     return list(dict.fromkeys(missing))
 
 
-def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path = SOURCE) -> dict[str, Fingerprint]:
+def fingerprints(stages: Iterable[str], params: Mapping[str, Any], sources: Sources) -> dict[str, Fingerprint]:
     """Return the fingerprints of stages, and of the artifacts they open, by the names of their files.
 
     `params` holds at least the keys that choose among kinds.
@@ -64,7 +62,6 @@ def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path 
     Raises:
         DarkroomError: a stage has no module, or a module is not valid Python; the message names it.
     """
-    sources = Sources(folder)
     results: dict[str, Fingerprint] = {UNUSED: {}}
     tables: dict[str, dict[str, list[Table]]] = {}  # by name, then by the module that holds them
     for stage in stages:
@@ -110,16 +107,6 @@ def merged(fingerprints: Iterable[Mapping[str, Definitions]]) -> Fingerprint:
         for module, names in fingerprint.items():
             union[module] = {**union.get(module, {}), **names}
     return dict(sorted(union.items()))
-
-
-def write_code(stages: Iterable[str], params: Mapping[str, Any], out: Path = OUT) -> int:
-    """Write all fingerprints below `out`; return their number."""
-    code = fingerprints(stages, params)
-    with atomic_folder(out) as temporary:
-        for name, fingerprint in code.items():
-            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-            write_json(temporary / f"{name}.json", fingerprint)
-    return len(code)
 
 
 def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> list[str]:
