@@ -12,32 +12,14 @@ if TYPE_CHECKING:
     from darkroom.api import compare, images, latents, load, score
 else:  # `darkroom.api` imports torch, which commands and stages without networks do not need
 
-    def load(*arguments: Any, **options: Any) -> Any:
-        """Load a trained model: see `darkroom.api.load`."""
-        from darkroom import api
+    def _of_api(name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            from darkroom import api
 
-        return api.load(*arguments, **options)
+            return getattr(api, name)(*arguments, **options)
 
-    def score(*arguments: Any, **options: Any) -> Any:
-        """Score images against reference images: see `darkroom.api.score`."""
-        from darkroom import api
+        call.__name__ = call.__qualname__ = name
+        call.__doc__ = f"See `darkroom.api.{name}`."
+        return call
 
-        return api.score(*arguments, **options)
-
-    def compare(*arguments: Any, **options: Any) -> Any:
-        """Compare the scores of two revisions: see `darkroom.api.compare`."""
-        from darkroom import api
-
-        return api.compare(*arguments, **options)
-
-    def images(*arguments: Any, **options: Any) -> Any:
-        """Return the images of a split as a dataset of torch: see `darkroom.api.images`."""
-        from darkroom import api
-
-        return api.images(*arguments, **options)
-
-    def latents(*arguments: Any, **options: Any) -> Any:
-        """Return the latents of a split as a dataset of torch: see `darkroom.api.latents`."""
-        from darkroom import api
-
-        return api.latents(*arguments, **options)
+    compare, images, latents, load, score = map(_of_api, __all__)
