@@ -9,7 +9,7 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 3. `rwlock` works across nodes and after a signal ended a process, see `darkroom.dag.rwlock`.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
-6. Objects that come from a remote are verified, unless its setting `verify` is false.
+6. Objects that come from a remote are verified, as its setting `verify` does.
 7. `dvc repro` and `dvc exp run` check params.yaml before they remove the outputs of a stage.
 8. The bodies of stages are started by parents that have imported their libraries, see `darkroom.dag.parents`.
 """
@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import cache, partialmethod, wraps
+from functools import cache, wraps
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,6 @@ def _parsed_once(parse: Callable[..., Any]) -> Callable[..., Any]:
 def _checked(remove_outs: Callable[..., None]) -> Callable[..., None]:
     """Check params.yaml before the outputs of a first stage are removed, since its body would refuse a wrong key."""
 
-    @wraps(remove_outs)
     def remove(stage: Stage, *args: Any, **options: Any) -> None:
         if (stage.cmd or "").startswith(_BODY):
             _check(stage.repo.root_dir)
@@ -261,7 +260,8 @@ def install() -> None:
     Stage.reproduce = _patient(Stage.reproduce)
     Stage.save_outs = _unchanged(Stage.save_outs)
     run_cache.StageCache._load = _without_empty(run_cache.StageCache._load)
-    Remote.__init__ = partialmethod(Remote.__init__, verify=True)
+    initialize = Remote.__init__
+    Remote.__init__ = lambda *args, **config: initialize(*args, **config | {"verify": True})
     Tree.load = _compared(Tree.load.__func__)  # type: ignore[attr-defined, method-assign]
 
 
