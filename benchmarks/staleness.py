@@ -35,8 +35,8 @@ from darkroom.dag.fingerprint import stages as code
 from darkroom.dag.stages import STAGES
 folder, names = Path(sys.argv[1]), [name for name in STAGES if name != "code"]
 sources = code.Sources(folder)
-reads = "sources" in inspect.signature(code.fingerprints).parameters
-found = code.fingerprints(names, json.loads(sys.argv[2]), sources if reads else folder)
+takes_sources = "sources" in inspect.signature(code.fingerprints).parameters
+found = code.fingerprints(names, json.loads(sys.argv[2]), sources if takes_sources else folder)
 start = getattr(code, "entry_points", None) or code.roots
 files = {name: sorted({name, *(table.name for _, table in sources.closure(start(name)).tables)}) for name in names}
 print(json.dumps({name: json.dumps([found.get(file) for file in files[name]], sort_keys=True) for name in names}))

@@ -51,8 +51,8 @@ from interrupted import clear
 MARKER = ".snakemake/stale/{stage}"
 _SHORT = 5.0  # seconds of a stage that does not train
 _AROUND = 1.5  # seconds of a job before and after the body of its stage
-_IMAGES_PER_SECOND = {"sample_generator": 20, "train_prior": 2000}  # of small networks
-_OF_A_TRAINING = 400  # of the others
+_RATES = {"sample_generator": 20, "train_prior": 2000}  # images per second of small networks
+_RATE = 400  # of other trainings
 # These run nothing.
 _LOOKS = {"-n", "-np", "--dag", "--dry", "--dry-run", "--dryrun", "--filegraph", "--lint", "--list", "--list-rules"}
 _LOOKS |= {"--detailed-summary", "--report", "--rulegraph", "--summary", "--unlock"}
@@ -122,7 +122,7 @@ class Stages:
         return round(max(seconds for stage, seconds in self.ahead.items() if stage.partition("@")[0] == name))
 
     def seconds(self, name: str) -> Callable[[Mapping[str, str]], int]:
-        """Return the resource function of a stage: its expected seconds."""
+        """Return the function of the resource `seconds`: the expected seconds of each job of a stage."""
         return lambda wildcards: round(self.expected[self._address(name, wildcards)])
 
     def threads(self, name: str) -> int:
@@ -219,9 +219,9 @@ def _expected(names: Iterable[str]) -> dict[str, float]:
 
 
 def _guess(name: str) -> float:
-    """Return roughly the seconds of a stage: of a training and of sampling, by the images of its settings."""
+    """Estimate the seconds of a stage that has not run here: of trainings and `sample_generator` by their images."""
     stage, _, item = name.partition("@")
-    rate = _IMAGES_PER_SECOND.get(stage, _OF_A_TRAINING)
+    rate = _RATES.get(stage, _RATE)
     if stage == "sample_generator":
         return float(_parameters(name).sample_generator.common.images / rate)
     if stage not in TRAININGS:

@@ -22,4 +22,4 @@ else:  # `darkroom.api` imports torch, which commands and stages without network
         call.__doc__ = f"See `darkroom.api.{name}`."
         return call
 
-    compare, images, latents, load, score = map(_of_api, __all__)
+    compare, images, latents, load, score = map(_of_api, ("compare", "images", "latents", "load", "score"))

@@ -19,7 +19,7 @@ class Scheduler(SchedulerBase):
     """Starts jobs in the order of their priorities, and keeps cores free for the first one that does not fit.
 
     A job has as `priority` the expected seconds of the longest chain of jobs that begins with it, and as resource
-    `seconds` its own; of equal priorities the longest job is first. A later job may still start if it is expected to
+    `seconds` its own; among equal priorities the longest job is first. A later job may still start if it is expected to
     end, or to leave enough resources, before the first one can start; or if the wait is longer than `_SHORT` and than
     half of its time. A job whose inputs are ready within `_SHORT` counts as the first one, too. Snakemake selects again
     when the expected wait is over, so a wrong expectation keeps no core idle for long.

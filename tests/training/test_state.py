@@ -17,6 +17,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.stage import stage_params
 from darkroom.training import state
 from darkroom.training.state import (
+    CODE,
     FINISHED,
     Inputs,
     changed_since,
@@ -24,6 +25,7 @@ from darkroom.training.state import (
     fingerprint,
     identity,
     open_state,
+    read_entry,
     root,
     sweep,
 )
@@ -231,17 +233,43 @@ def test_an_edit_since_the_code_was_hashed_is_named(project, monkeypatch):
         assert changed_since("train_generator", None) == found
 
 
-def test_what_python_compiles_is_no_edit(project, monkeypatch):
-    """In a fresh clone the .pyc files are newer than the fingerprints; computing those again takes seconds."""
+@pytest.fixture
+def hashed(project, monkeypatch):
+    """The fingerprint that the stage `code` has written for `train_generator` since the only source file was edited."""
     monkeypatch.setattr(state, "SOURCE", project / "src")
-    monkeypatch.setattr(state, "fingerprints", lambda *_: pytest.fail("the fingerprint was computed again"))
     stage = {"cmd": "x", "params": ["train_generator"], "deps": ["build/code/train_generator.json"], "outs": ["out"]}
     (project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_generator": stage}}))
-    (project / "build/code").mkdir(parents=True)
-    hashed = {"darkroom.stages.train_generator": {"run": "0" * 64}}
-    (project / "build/code/train_generator.json").write_text(json.dumps(hashed))
+    code = {"cmd": "x", "params": {"params.yaml": {"train_generator.depth": 4}}}
+    (project / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": {"code": code}}))
+    for folder in ("build/code", "src"):
+        (project / folder).mkdir(parents=True)
+    (project / "src/module.py").touch()
+    os.utime(project / "src/module.py", (earlier := time.time() - 5, earlier))
+    fingerprint = {"darkroom.stages.train_generator": {"run": "0" * 64}}
+    (project / "build/code/train_generator.json").write_text(json.dumps(fingerprint))
+    return fingerprint
+
+
+def test_what_python_compiles_is_no_edit(project, hashed, monkeypatch):
+    """In a fresh clone the .pyc files are newer than the fingerprints; computing those again takes seconds."""
+    monkeypatch.setattr(state, "fingerprints", lambda *_: pytest.fail("the fingerprint was computed again"))
     compiled = project / "src/__pycache__/module.cpython-311.pyc"
     compiled.parent.mkdir(parents=True)
     compiled.touch()
     os.utime(compiled, (later := time.time() + 5, later))
-    assert changed_since("train_generator", None) == [] and fingerprint("train_generator") == hashed
+    assert changed_since("train_generator", None) == []
+    with open_state("train_generator") as folder:
+        assert read_entry(folder, CODE) == hashed
+
+
+@pytest.mark.parametrize("changed", ["a source file", "a kind", "no record of the stage"])
+def test_a_fingerprint_that_may_be_of_other_code_is_computed_again(project, hashed, monkeypatch, changed):
+    now = {"train_generator": {"darkroom.stages.train_generator": {"run": "1" * 64}}}
+    monkeypatch.setattr(state, "fingerprints", lambda *_: now)
+    if changed == "a source file":
+        os.utime(project / "src/module.py", (later := time.time() + 5, later))
+    elif changed == "a kind":
+        write_params(project, depth=5, workers=0)
+    else:
+        (project / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": {}}))
+    assert fingerprint("train_generator") == now["train_generator"] != hashed

@@ -9,9 +9,8 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 3. `rwlock` works across nodes and after a signal ended a process, see `darkroom.dag.rwlock`.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
-6. Objects that come from a remote are verified, as its setting `verify` does.
-7. `dvc repro` and `dvc exp run` check params.yaml before they remove the outputs of a stage.
-8. The bodies of stages are started by parents that have imported their libraries, see `darkroom.dag.parents`.
+6. Objects that come from a remote are verified.
+7. The bodies of stages are started by parents that have imported their libraries, see `darkroom.dag.parents`.
 """
 
 import fcntl
@@ -20,7 +19,6 @@ import logging
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -164,6 +162,16 @@ def _without_empty(load: Callable[..., Any]) -> Callable[..., Any]:
     return look
 
 
+def _verified(initialize: Callable[..., None]) -> Callable[..., None]:
+    """Let a remote compare the hash of each object that it sends, as its setting `verify` does."""
+
+    @wraps(initialize)
+    def start(remote: Remote, *args: Any, **config: Any) -> None:
+        initialize(remote, *args, **{**config, "verify": True})
+
+    return start
+
+
 def _compared(load: Callable[..., Tree]) -> Any:
     """Compare the list of a folder's files with its hash, as DVC does with the files."""
 
@@ -229,25 +237,6 @@ def _parsed_once(parse: Callable[..., Any]) -> Callable[..., Any]:
     return parse_yaml
 
 
-def _checked(remove_outs: Callable[..., None]) -> Callable[..., None]:
-    """Check params.yaml before the outputs of a first stage are removed, since its body would refuse a wrong key."""
-
-    def remove(stage: Stage, *args: Any, **options: Any) -> None:
-        if (stage.cmd or "").startswith(_BODY):
-            _check(stage.repo.root_dir)
-        remove_outs(stage, *args, **options)
-
-    return remove
-
-
-@cache
-def _check(root: str) -> None:
-    words, environment = [sys.executable, "-m", "darkroom", "check"], os.environ | {"PYTHONPATH": "src"}
-    done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise DvcException(done.stderr.strip())
-
-
 @cache  # once a process
 def install() -> None:
     """Replace the functions of DVC that this module fixes."""
@@ -260,8 +249,7 @@ def install() -> None:
     Stage.reproduce = _patient(Stage.reproduce)
     Stage.save_outs = _unchanged(Stage.save_outs)
     run_cache.StageCache._load = _without_empty(run_cache.StageCache._load)
-    initialize = Remote.__init__
-    Remote.__init__ = lambda *args, **config: initialize(*args, **config | {"verify": True})
+    Remote.__init__ = _verified(Remote.__init__)
     Tree.load = _compared(Tree.load.__func__)  # type: ignore[attr-defined, method-assign]
 
 
@@ -318,7 +306,6 @@ def main() -> int:
     if command[:1] == ["repro"] or command in (["exp", "run"], ["experiments", "run"]):
         if TURN.parents[1].is_dir() and not _ASIDE & set(words) and _RUN not in os.environ:
             os.environ[_RUN] = f"{os.getpid()} {time.time():.0f}"
-            Stage.remove_outs = _checked(Stage.remove_outs)
             try:
                 take_turn(" ".join(sys.argv))
             except DarkroomError as error:
@@ -333,7 +320,8 @@ def main() -> int:
 def ignored(paths: Collection[str]) -> set[str]:
     """Return the absolute paths that .dvcignore excludes; none outside of a repository."""
     with suppress(NotDvcRepoError), Repo() as repo:
-        return {each for each in paths if repo.dvcignore.is_ignored_file(each) or repo.dvcignore.is_ignored_dir(each)}
+        rules = repo.dvcignore
+        return {path for path in paths if rules.is_ignored_file(path) or rules.is_ignored_dir(path)}
     return set()
 
 

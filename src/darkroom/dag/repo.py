@@ -157,7 +157,7 @@ def observe() -> Status:
         code: dict[str, Fingerprint] = {}
         if CODE in stages and _changes(stages[CODE], written, code):
             names = [name for name in STAGES if name != CODE]
-            hashed = fingerprints(names, read_yaml(PARAMS), Sources(Path("src")))  # of this clone
+            hashed = fingerprints(names, read_yaml(PARAMS), Sources(Path("src")))  # not of the running code
             code = {f"{OUT}/{name}.json": each for name, each in hashed.items()}
             del stages[CODE]
         status = {name: _changes(stage, written, code) for name, stage in stages.items()}

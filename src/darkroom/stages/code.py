@@ -15,9 +15,9 @@ def run(params: CodeParams) -> None:
     """Write the fingerprints that the other stages depend on.
 
     Raises:
-        DarkroomError: dvc.yaml does not list one that a stage needs.
+        DarkroomError: dvc.yaml does not list one that a stage needs, or a module is not valid Python.
     """
-    gc.disable()  # to look for cycles in the trees of the source takes a third of the time
+    gc.disable()  # garbage collection would take a third of the time; this process ends soon
     stages = [stage for stage in STAGES if stage != STAGE]
     sources = Sources(SOURCE)
     if missing := undeclared(stages, read_yaml(DVC), sources):

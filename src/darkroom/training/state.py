@@ -38,6 +38,7 @@ from darkroom.params.stage import (
     address,
     differences,
     file_name,
+    lookup,
     paths,
     read_yaml,
     scope,
@@ -123,24 +124,29 @@ def is_code(dep: str) -> bool:
 
 
 def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
-    """Return the fingerprint of the code that a stage runs: from `build/code/`, if no source file is newer."""
+    """Return the fingerprint of the code that a stage runs.
+
+    It is read from `build/code/`, unless a source file is newer or the kinds have changed: to compute it takes seconds.
+    """
     files = _code_files(stage, item)
-    if _are_newest(files):
+    if _are_newest(files) and _same_kinds():
         return _read(files)
     # The code of an artifact depends on all stages that open it.
     stages = [name for name in read_yaml(DVC)["stages"] if name != CODE_STAGE]
-    by_name = fingerprints(stages, read_yaml(PARAMS), Sources(SOURCE))
+    by_name = fingerprints(stages, read_yaml(PARAMS), Sources(SOURCE)) if files else {}
     return merged(by_name[str(file.relative_to(OUT).with_suffix(""))] for file in files)
 
 
 def changed_since(stage: str, item: str | None) -> list[str]:
-    """Return what changed in the code of a stage since the stage `code` hashed it; empty if it never did.
+    """Return what changed in the code of a stage since the stage `code` hashed it; empty if that has not run.
 
     An engine hashes the code when it starts. A stage that starts hours later could run code that was edited since, and
     be recorded with the earlier code.
     """
     files = _code_files(stage, item)
-    return changes(_read(files), fingerprint(stage, item)) if all(map(Path.is_file, files)) else []
+    if _are_newest(files) or not all(map(Path.is_file, files)):
+        return []
+    return changes(_read(files), fingerprint(stage, item))
 
 
 def _code_files(stage: str, item: str | None) -> list[Path]:
@@ -148,9 +154,16 @@ def _code_files(stage: str, item: str | None) -> list[Path]:
 
 
 def _are_newest(files: Sequence[Path]) -> bool:
-    oldest = min((file.stat().st_mtime if file.is_file() else 0.0 for file in files), default=math.inf)
+    """Return whether some files exist, and are newer than every source file."""
+    oldest = min((file.lstat().st_mtime if file.is_file() else 0.0 for file in files), default=math.inf)
     sources = (path for path in SOURCE.rglob("*.*") if path.is_file() and path.suffix != ".pyc")
     return all(source.stat().st_mtime < oldest for source in sources)
+
+
+def _same_kinds() -> bool:
+    """Return whether the stage `code` last ran with the current kinds."""
+    params, ran = read_yaml(PARAMS), recorded().get(CODE_STAGE, {}).get("params", {}).get(str(PARAMS), {})
+    return bool(ran) and all(lookup(params, key) == kind for key, kind in ran.items())
 
 
 def _read(files: Sequence[Path]) -> Fingerprint:
@@ -249,9 +262,10 @@ def sweep() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The inputs of a stage, compared when it ends: DVC records the values of that time, without `_UNHASHED` files
+# Compare the inputs of a stage when it ends, since DVC records those of that time
 
 _SMALL = 1 << 20  # maximum bytes of a file that is compared by content: DVC rewrites such files unchanged
+# Files that DVC does not hash:
 _UNHASHED = re.compile(r"__pycache__|\.(snakemake(_timestamp)?|git|hg|dvc|venv|darkroom)|.*\.pyc|\..*\.tmp-.*")
 
 
@@ -277,8 +291,9 @@ class Inputs:
         changes += changed_since(self._stage, self._item)
         if changes:
             raise DarkroomError(
-                f"inputs of {address(self._stage, self._item)} changed while it ran: {'; '.join(changes[:4])}. Nothing "
-                "is recorded. Run it again, or undo the change first; the state of a training is kept for both."
+                f"inputs of {address(self._stage, self._item)} changed while it ran: {'; '.join(changes[:4])}. The "
+                "result is not recorded. Run the same command again, or undo the change first; a training continues "
+                "from its checkpoint in both cases."
             )
 
 

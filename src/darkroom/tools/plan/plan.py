@@ -137,6 +137,11 @@ def in_miniature(
     return plans
 
 
+def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
+    """Return the last runs of stages with unchanged inputs: nothing above them is out of date."""
+    return {name: run for name, run in last.items() if not dag.needs.get(name, set()) & dag.stale}
+
+
 def _rest(plans: Sequence[StagePlan]) -> float:
     """Turn measured seconds into those on an idle machine; return the ratio of wall time to work of the measured calls.
 
@@ -281,8 +286,7 @@ def planned(
         store({keys[each.stage]: each for each in plans if each.source in ("measured", SKIPPED) and not each.notes})
     if history:
         last = last_runs(RUNS, machine(), {name: params_key(read[name]) for name in chosen})
-        # Inputs may have changed where something above is out of date.
-        _recall(plans, {name: run for name, run in last.items() if not dag.needs.get(name, set()) & dag.stale})
+        _recall(plans, _comparable(last, dag))
     for each in plans:
         each.stale = each.stage in dag.stale
         each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
