@@ -12,14 +12,27 @@ if TYPE_CHECKING:
     from darkroom.api import compare, images, latents, load, score
 else:  # `darkroom.api` imports torch, which commands and stages without networks do not need
 
-    def _of_api(name: str) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
-            from darkroom import api
+    def _api() -> Any:
+        from darkroom import api
 
-            return getattr(api, name)(*arguments, **options)
+        return api
 
-        call.__name__ = call.__qualname__ = name
-        call.__doc__ = f"See `darkroom.api.{name}`."
-        return call
+    def load(*arguments: Any, **options: Any) -> Any:
+        """Load a trained model: see `darkroom.api.load`."""
+        return _api().load(*arguments, **options)
 
-    compare, images, latents, load, score = map(_of_api, ("compare", "images", "latents", "load", "score"))
+    def score(*arguments: Any, **options: Any) -> Any:
+        """Score images against reference images: see `darkroom.api.score`."""
+        return _api().score(*arguments, **options)
+
+    def compare(*arguments: Any, **options: Any) -> Any:
+        """Compare the scores of two revisions: see `darkroom.api.compare`."""
+        return _api().compare(*arguments, **options)
+
+    def images(*arguments: Any, **options: Any) -> Any:
+        """Return the images of a split as a dataset of torch: see `darkroom.api.images`."""
+        return _api().images(*arguments, **options)
+
+    def latents(*arguments: Any, **options: Any) -> Any:
+        """Return the latents of a split as a dataset of torch: see `darkroom.api.latents`."""
+        return _api().latents(*arguments, **options)

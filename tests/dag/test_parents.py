@@ -135,6 +135,7 @@ def test_an_edit_reaches_the_next_child(engine, tmp_path):
     assert child() == [False, True] == child()
 
 
+@pytest.mark.timeout(180)  # the libraries are imported four times
 @pytest.mark.parametrize("engine", ["networks"], indirect=True)
 def test_libraries_are_loaded_and_use_the_threads_of_a_new_process(engine, tmp_path):
     request(engine, "networks")

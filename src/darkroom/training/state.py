@@ -83,11 +83,6 @@ def lengthless_key(work: Mapping[str, Any]) -> str:
     return key({**work, "params": _without(work["params"], _LENGTH, "training")})
 
 
-def stable_folder(stage: str, item: str | None, work: Mapping[str, Any]) -> Path:
-    """Return the folder of the checkpoint at the start of a training's decay, see `wsd_checkpoint.py`."""
-    return stable_root() / f"{file_name(stage, item)}-{lengthless_key(work)}"
-
-
 def stable_root() -> Path:
     """Return the folder of all checkpoints that longer trainings can start from."""
     return root().parent / "stable"
@@ -126,14 +121,16 @@ def is_code(dep: str) -> bool:
 def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
     """Return the fingerprint of the code that a stage runs.
 
-    It is read from `build/code/`, unless a source file is newer or the kinds have changed: to compute it takes seconds.
+    It is read from `build/code/`, unless a source file is newer or the stage `code` ran with other kinds: to compute it
+    takes seconds.
     """
-    files = _code_files(stage, item)
-    if _are_newest(files) and _same_kinds():
-        return _read(files)
+    files = [Path(dep) for dep in declared(stage, item, ["deps"]) if is_code(dep)]
+    params, ran = read_yaml(PARAMS), recorded().get(CODE_STAGE, {}).get("params", {}).get(str(PARAMS), {})
+    if ran and all(lookup(params, key) == kind for key, kind in ran.items()) and _are_newest(files):
+        return merged(json.loads(file.read_text()) for file in files)
     # The code of an artifact depends on all stages that open it.
     stages = [name for name in read_yaml(DVC)["stages"] if name != CODE_STAGE]
-    by_name = fingerprints(stages, read_yaml(PARAMS), Sources(SOURCE)) if files else {}
+    by_name = fingerprints(stages, params, Sources(SOURCE)) if files else {}
     return merged(by_name[str(file.relative_to(OUT).with_suffix(""))] for file in files)
 
 
@@ -143,14 +140,10 @@ def changed_since(stage: str, item: str | None) -> list[str]:
     An engine hashes the code when it starts. A stage that starts hours later could run code that was edited since, and
     be recorded with the earlier code.
     """
-    files = _code_files(stage, item)
+    files = [Path(dep) for dep in declared(stage, item, ["deps"]) if is_code(dep)]
     if _are_newest(files) or not all(map(Path.is_file, files)):
         return []
-    return changes(_read(files), fingerprint(stage, item))
-
-
-def _code_files(stage: str, item: str | None) -> list[Path]:
-    return [Path(dep) for dep in declared(stage, item, ["deps"]) if is_code(dep)]
+    return changes(merged(json.loads(file.read_text()) for file in files), fingerprint(stage, item))
 
 
 def _are_newest(files: Sequence[Path]) -> bool:
@@ -158,16 +151,6 @@ def _are_newest(files: Sequence[Path]) -> bool:
     oldest = min((file.lstat().st_mtime if file.is_file() else 0.0 for file in files), default=math.inf)
     sources = (path for path in SOURCE.rglob("*.*") if path.is_file() and path.suffix != ".pyc")
     return all(source.stat().st_mtime < oldest for source in sources)
-
-
-def _same_kinds() -> bool:
-    """Return whether the stage `code` last ran with the current kinds."""
-    params, ran = read_yaml(PARAMS), recorded().get(CODE_STAGE, {}).get("params", {}).get(str(PARAMS), {})
-    return bool(ran) and all(lookup(params, key) == kind for key, kind in ran.items())
-
-
-def _read(files: Sequence[Path]) -> Fingerprint:
-    return merged(json.loads(file.read_text()) for file in files)
 
 
 def read_entry(folder: Path, name: str) -> dict[str, Any]:
@@ -211,7 +194,8 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
             )
         write_json(folder / CODE, fingerprint(stage, item))
         write_json(folder / PARAMETERS, stage_params(stage, item))
-        write_json(folder / STABLE, {"folder": str(stable_folder(stage, item, work))})
+        stable = stable_root() / f"{file_name(stage, item)}-{lengthless_key(work)}"  # see wsd_checkpoint.py
+        write_json(folder / STABLE, {"folder": str(stable)})
         yield folder
         outs = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
         write_json(folder / FINISHED, {"stage": name, "outs": outs})
@@ -314,8 +298,7 @@ def _content_now(path: Path) -> str:
 
 
 def _stat(file: Path) -> str:
-    try:
+    with contextlib.suppress(OSError):
         status = file.stat()
-    except OSError:  # removed meanwhile, or a broken link
-        return "missing"
-    return f"{status.st_size} {status.st_mtime_ns}"
+        return f"{status.st_size} {status.st_mtime_ns}"
+    return "missing"  # removed meanwhile, or a broken link
