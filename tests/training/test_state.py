@@ -243,10 +243,12 @@ def hashed(project, monkeypatch):
     (project / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": {"code": code}}))
     for folder in ("build/code", "src"):
         (project / folder).mkdir(parents=True)
-    (project / "src/module.py").touch()
-    os.utime(project / "src/module.py", (earlier := time.time() - 5, earlier))
     fingerprint = {"darkroom.stages.train_generator": {"run": "0" * 64}}
-    (project / "build/code/train_generator.json").write_text(json.dumps(fingerprint))
+    (project / "object").write_text(json.dumps(fingerprint))
+    (project / "src/module.py").touch()
+    for name, seconds in (("object", 9), ("src/module.py", 5)):  # as in DVC's cache, from before the edit
+        os.utime(project / name, (earlier := time.time() - seconds, earlier))
+    (project / "build/code/train_generator.json").symlink_to(project / "object")
     return fingerprint
 
 
