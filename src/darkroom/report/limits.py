@@ -68,7 +68,8 @@ def limit(
     if text := _guidance(scores, card):
         return Limit("guidance", text)
     if is_noise:
-        return Limit("nothing", f"Nothing: the distance ({beside}) is not above that of real images, within noise.")
+        found = f"Nothing found: the distance ({beside}) is not above that of real images, within noise"
+        return Limit("nothing", f"{found}. Look at the images, too.")
     if (generator := ends.get("generator")) is None:
         return Limit(
             "unknown", f"Unknown: no curve of the generator shows whether the distance ({beside}) was still falling."
