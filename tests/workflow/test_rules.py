@@ -66,6 +66,7 @@ def test_the_longest_chain_goes_first(jobs: dict[str, str]) -> None:
     way = ["ingest", "train_tokenizer", "encode_latents", "train_distilled", "sample_generator"]
     found = [priorities[name] for name in way]
     assert found == sorted(found, reverse=True) and found[0] > found[1] > found[-1] > 0
+    assert priorities["train_tokenizer"] > priorities["train_generator"]
 
 
 def test_seconds_are_of_each_job_and_guessed_by_kind_and_images_without_a_history() -> None:

@@ -17,12 +17,13 @@ def run(params: CodeParams) -> None:
     Raises:
         DarkroomError: dvc.yaml does not list one that a stage needs, or a module is not valid Python.
     """
-    gc.disable()  # garbage collection would take a third of the time; this process ends soon
+    gc.disable()  # the collection of cycles would take a third of the time
     stages = [stage for stage in STAGES if stage != STAGE]
     sources = Sources(SOURCE)
     if missing := undeclared(stages, read_yaml(DVC), sources):
         raise DarkroomError("\n".join(missing))
     code = fingerprints(stages, params.model_dump(), sources)
+    gc.enable()
     with atomic_folder(OUT) as temporary:
         for name, fingerprint in code.items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)

@@ -276,8 +276,8 @@ class Inputs:
         if changes:
             raise DarkroomError(
                 f"inputs of {address(self._stage, self._item)} changed while it ran: {'; '.join(changes[:4])}. The "
-                "result is not recorded. Run the same command again, or undo the change first; a training continues "
-                "from its checkpoint in both cases."
+                "result is not recorded. Run the same command again, or undo the change first; the checkpoints of a "
+                "training are kept in both cases."
             )
 
 

@@ -315,9 +315,9 @@ def test_dvc_yaml_names_every_fingerprint_that_a_stage_needs() -> None:
     assert undeclared(stages, dvc, Sources(SRC)) == []
     dvc["stages"]["sample_generator"]["deps"].remove("build/code/models/tokenizer.json")
     dvc["stages"]["code"]["params"].clear()
-    told = "\n".join(undeclared(stages, dvc, Sources(SRC)))
-    assert "sample_generator does not list build/code/models/tokenizer.json under `deps`" in told
-    assert "code does not list train_tokenizer.kind under `params`" in told
+    messages = "\n".join(undeclared(stages, dvc, Sources(SRC)))
+    assert "sample_generator does not list build/code/models/tokenizer.json under `deps`" in messages
+    assert "code does not list train_tokenizer.kind under `params`" in messages
 
 
 def test_code_that_is_not_python_is_named_with_its_line(tree: Path) -> None:
