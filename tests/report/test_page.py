@@ -268,7 +268,7 @@ def test_a_label_accuracy_stands_beside_what_real_images_and_a_constant_answer_g
     assert "10 captions that differ, a constant answer gets 0.2188" in text
 
 
-def test_the_evaluator_of_labels_is_shown_by_class(made: Path) -> None:
+def test_the_label_classifier_is_shown_by_class(made: Path) -> None:
     found = page()
     named = {of["data-recognised"] for tag, of in found.tags if "data-recognised" in of}
     assert named == set(CLASSES[:2])
@@ -276,7 +276,7 @@ def test_the_evaluator_of_labels_is_shown_by_class(made: Path) -> None:
     assert "fewer than 80.0%" in found.text and f"Of {CLASSES[1]} it recognises none." in found.text
     change("data/reference/manifest.json", evaluator=None)
     change("cards/generator.json", reference={"id": manifest_hash(Path("data/reference")), "split": "train"})
-    assert "evaluator of labels" not in page().text
+    assert "label classifier" not in page().text
 
 
 def test_wilson_interval_ends_where_the_share_is_just_not_refused() -> None:

@@ -64,26 +64,24 @@ LITTLE = 0.8  # accuracy on held-out real images below which label scores are un
 
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
-    """Return a card's notes on an unreliable evaluator of labels."""
+    """Return a card's notes on an unreliable label classifier."""
     real, notes = baselines.get("label_accuracy"), []
     if "label_accuracy" not in scores or real is None:
         return []
     if "held_out" in real and real["held_out"] < LITTLE:
         notes.append(
-            f"label scores say little: the evaluator of labels recognises a fraction of {real['held_out']:.2f} of "
-            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets {real['constant']:.2f}"
+            f"label accuracy says little: the label classifier recognises {real['held_out']:.0%} of the held-out real "
+            f"images of the same classes, less than {LITTLE:.0%}; a constant answer gets {real['constant']:.0%}"
         )
-    if real["never_recognised"]:
-        notes.append(
-            f"the evaluator of labels recognises no held-out image of {', '.join(real['never_recognised'])}: such "
-            "an image counts as wrong however good it is"
-        )
-    if real["without_held_out"]:
-        notes.append(
-            f"no held-out image is of {', '.join(real['without_held_out'])}: whether the evaluator of labels "
-            "recognises such images is not known"
-        )
+    if never := real["never_recognised"]:
+        notes.append(f"images of {_some(never)} count as wrong: the label classifier recognises no held-out one")
+    if untested := real["without_held_out"]:
+        notes.append(f"no held-out image is of {_some(untested)}: the label classifier was not tested on such images")
     return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:5])}{f' and {len(names) - 5:,} more' if len(names) > 5 else ''}"
 
 
 def worst_classes(own: Mapping[str, Mapping[str, float]], real: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -98,8 +96,7 @@ def worst_classes(own: Mapping[str, Mapping[str, float]], real: Mapping[str, Map
         if wilson(own[name]["accuracy"], int(own[name]["n"]))[1]
         < wilson(real[name]["accuracy"], int(real[name]["n"]))[0]
     ]
-    more = f" and {len(short) - 5:,} more" if len(short) > 5 else ""
-    return [f"label accuracy lies below that of real images in {', '.join(short[:5])}{more}"] if short else []
+    return [f"label accuracy lies below that of real images in {_some(short)}"] if short else []
 
 
 def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
@@ -155,7 +152,7 @@ def label_accuracy(classifier: Any, features: Tensor, labels: Sequence[str | Non
 
 
 def recognition(classifier: Any, known: Sequence[str], features: Tensor, labels: Sequence[str | None]) -> Any:
-    """Return the accuracy of the evaluator of labels on real images, JSON values, from its features (N, D) float32.
+    """Return the accuracy of the label classifier on real images, JSON values, from its features (N, D) float32.
 
     `known` are its classes, in the order of its logits; `labels` those of the images; others and None do not count.
 

@@ -219,20 +219,20 @@ MEMORISATION = (
         "Fraction of generated images with one training image far nearer than all others, in pixels. Lower is better.",
         formula="fraction of samples with d1 / d2 < 1/3, d1 and d2 Euclidean distances, of the sample or its mirror "
         "image, to the nearest training image and to the nearest one that is no near duplicate of it; at most 32 px",
-        title="copies, in pixels",
+        title="copies in pixels",
     ),
     _copies(
         "copies_moved",
         "The same where generated images may also be moved by up to a sixteenth of their side.",
         formula="as copies_pixels, the least over moves of up to a sixteenth of the side, among the 6 training images "
         "that are nearest so at 16 px",
-        title="copies, in pixels, moved",
+        title="copies in shifted pixels",
     ),
     _copies(
         "copies_features",
         "The same in the features of the in-domain extractor.",
         formula="as copies_pixels, between features of the in-domain extractor",
-        title="copies, in features",
+        title="copies in features",
     ),
     _memorised(
         "ct_pixels",
@@ -240,19 +240,19 @@ MEMORISATION = (
         "Below -3: nearer, as copies do; above 3: further away.",
         formula="Mann-Whitney z of the distances to the nearest training image, samples against held-out images, ties "
         "by mean ranks, one cell",
-        title="C_T, in pixels",
+        title="C_T in pixels",
     ),
     _memorised(
         "ct_moved",
         "The same where images may also be moved.",
         formula="as ct_pixels, distances as of copies_moved",
-        title="C_T, in pixels, moved",
+        title="C_T in shifted pixels",
     ),
     _memorised(
         "ct_features",
         "The same in the features of the in-domain extractor.",
         formula="as ct_pixels, between features of the in-domain extractor",
-        title="C_T, in features",
+        title="C_T in features",
     ),
     _memorised(
         "fd_gap",

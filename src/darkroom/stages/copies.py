@@ -144,10 +144,8 @@ class Copies:
         fractions = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
         floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
         print(f"copies of training images: {fractions}; of held-out images: {floor}")
-        left_out = "fd_gap and kid_gap are left out: the samples were made of held-out images"
-        notes = [left_out] if self._of_held_out else []
         counts = {"n": n, "n_held_out": n_held_out, "n_train": len(train)}
-        return facts, Measurement(scores, {"copies": counts}, notes, {"copies": panel.floor})
+        return facts, Measurement(scores, {"copies": counts}, baselines={"copies": panel.floor})
 
 
 def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:

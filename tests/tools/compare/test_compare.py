@@ -95,21 +95,22 @@ def test_five_scores_stand_first_beside_real_images_with_what_limits_them(reposi
     printed = capsys.readouterr().out
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("| ")]
     assert table[0] == ["score", "generator", "real images"]
-    assert table[1] == ["distance from real images (fd_debiased)", "8 ± 0.25", "1 ± 0.5"]
+    assert table[1] == ["distance from real images (fd_debiased) ↓", "8 ± 0.25", "1 ± 0.5"]
     assert table[2][1:] == ["3.5", "0"] and table[3] == [
-        "label accuracy (label_accuracy)",
+        "label accuracy (label_accuracy) ↑",
         "0.5 ± 0.049",
         "0.75 ± 0.12",
     ]
     assert [row[1:] for row in table[4:]] == [["1.5", "2.5 ± 0.25"], ["0", "0"]]
+    assert [row[0][-1] for row in table[4:]] == [")", "↓"]
     assert "What limits the result. The tokenizer: `rfd`, 3.500, is 50% of" in printed and "0.125" not in printed
 
 
 def test_notes_of_cards_stand_below_the_scores(repository, capsys):
-    """As that an evaluator of labels is worth little."""
-    (repository / "cards/generator.json").write_text(json.dumps({**CARD, "notes": ["label scores say little"]}))
+    """As that label accuracy says little."""
+    (repository / "cards/generator.json").write_text(json.dumps({**CARD, "notes": ["label accuracy says little"]}))
     assert main(["scores"]) == 0
-    assert "generator: label scores say little." in capsys.readouterr().out
+    assert "generator: label accuracy says little." in capsys.readouterr().out
 
 
 def test_the_error_of_a_fraction_is_wilsons_and_of_a_debiased_score_its_distances():

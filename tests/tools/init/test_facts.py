@@ -252,7 +252,7 @@ def test_the_split_follows_names_looks_or_neither(clone, monkeypatch):
     frames = look(opened("frames"))
     setting, why = frames.group
     assert setting == "name" and "the first word of the file name, and near copies: 48 groups in 352 images" in why
-    assert 30 < int(re.findall(r"split by key, (\d+)% of those held out", why)[0]) <= 100
+    assert 30 < int(re.findall(r"without groups, (\d+)% of those held out", why)[0]) <= 100
     for root, frame in (("bursts", lambda number: (number // 4, number % 4)), ("others", lambda number: (number, 0))):
         (clone / root).mkdir()
         for number in range(160):

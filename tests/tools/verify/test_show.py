@@ -164,7 +164,7 @@ def test_images_without_labels_and_captions(tmp_path: Path, monkeypatch: pytest.
     make_part(SHARDS, "bare", 0, 5, ImageSpec(6, "RGBA", "png"), source=Bare(ImageSpec(6, "RGBA", "png")))
     text = said("data")[1]
     assert "classes: none; no image has a label" in text and "captions: none" in text
-    assert "damage: none" in text and "duplicates: none" in text
+    assert "nothing was left out or changed" in text and "duplicates among the stored images: none" in text
 
 
 def test_what_cannot_be_shown(made: Path, capsys: pytest.CaptureFixture) -> None:

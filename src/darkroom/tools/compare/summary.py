@@ -8,6 +8,11 @@ from darkroom.tools.compare.revisions import WORKSPACE, Results
 from darkroom.tools.compare.verdicts import standard_error
 
 _FILES = ("generator", "text", "decoder", "tokenizer_samples")  # the first that has images is shown
+_OTHERS = (  # of each line the first score that a file has, its title if not its own, the better direction if any
+    (("as_described", "label_accuracy", "clip_text"), "", " ↑"),
+    (("diversity", "coverage"), "", ""),
+    (("copies_moved", "copies_pixels"), "copied training images", " ↓"),
+)
 
 Value = tuple[float, float | None]  # and its standard error
 
@@ -28,14 +33,14 @@ def lines(results: Results, file: str) -> Iterator[tuple[str, Value, Value | Non
     name, run, unseen = distance_beside_real(scores, baselines)
     if run is not None:
         floor = None if unseen is None else (unseen.value, unseen.se)
-        yield f"distance from real images ({name})", (run.value, run.se), floor
+        yield f"distance from real images ({name}) ↓", (run.value, run.se), floor
     if "rfd" in (tokenizer := results.metrics.get("tokenizer", {})):
-        yield "distance of reconstructions (rfd)", (tokenizer["rfd"], None), (0.0, None)
-    for names in (("label_accuracy", "clip_text"), ("diversity", "coverage"), ("copies_moved", "copies_pixels")):
+        yield "distance of reconstructions (rfd) ↓", (tokenizer["rfd"], None), (0.0, None)
+    for names, own, direction in _OTHERS:
         for name in [name for name in names if name in scores][:1]:
-            text = title(name) if title(name) == name else f"{title(name)} ({name})"
+            text = name if title(name) == name else f"{own or title(name)} ({name})"
             floor = None if real.get(name) is None else (real[name], real.get(error_of(name)))
-            yield text, (scores[name], standard_error(name, scores)), floor
+            yield f"{text}{direction}", (scores[name], standard_error(name, scores)), floor
 
 
 def limit_of(results: Results, file: str) -> str:

@@ -199,8 +199,8 @@ def _group(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]
     sides = (every[every % 5 > 0], every[::5])
     near = leakage(*(Looks(looks[of], groups.numbers[of], [labels[row] for row in of]) for of in sides))["near"]
     return groups.setting, (
-        f"{groups.rule}: {len(groups.sizes):,} groups in {len(names):,} images; split by key, {near:.0%} of those held "
-        f"out would have a near twin in training ({CHANCE:.0%} by chance)"
+        f"{groups.rule}: {len(groups.sizes):,} groups in {len(names):,} images; without groups, {near:.0%} of those "
+        f"held out would have a near twin in training ({CHANCE:.0%} by chance)"
     )
 
 

@@ -83,7 +83,7 @@ def _failed(part: str) -> bool:
 def _failures(parts: Sequence[str], every_row: bool) -> Iterator[str]:
     paths = {part: LOGS / f"ingest-{part}" / LIST for part in parts}
     lists = ", ".join(map(str, paths.values()))
-    yield f"no part was written for {', '.join(parts)}, because no sample could be used; damage, listed in {lists}"
+    yield f"no part was written for {', '.join(parts)}, because no sample could be used; listed in {lists}"
     yield from _damage({part: pq.read_table(path, schema=SCHEMA) for part, path in paths.items()}, every_row)
 
 
@@ -161,9 +161,9 @@ def _captions(manifests: Manifests) -> Iterator[str]:
 def _quarantine(manifests: Manifests, every_row: bool) -> Iterator[str]:
     lists = {part: read_quarantine(SHARDS / part, manifest) for part, manifest in manifests.items()}
     if not any(map(len, lists.values())):
-        yield "damage: none; all samples of the source are unchanged"
+        yield "nothing was left out or changed"
         return
-    yield "damage, listed in data/shards/PART/quarantine.parquet"
+    yield "left out or changed, listed in data/shards/PART/quarantine.parquet"
     yield from _damage(lists, every_row)
 
 
@@ -199,7 +199,7 @@ def _passed_over(parts: Parts) -> Iterator[str]:
 
 def _duplicates(copies: Mapping[str, Any]) -> Iterator[str]:
     if not copies["images"]:
-        yield "duplicates: none"
+        yield "duplicates among the stored images: none"
         return
     yield (
         f"duplicates: {copies['images']:,} stored images repeat an earlier one; of them {copies['across_parts']:,} "
