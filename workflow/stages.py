@@ -51,7 +51,8 @@ from interrupted import clear
 MARKER = ".snakemake/stale/{stage}"
 _SHORT = 5.0  # seconds of a stage that does not train
 _AROUND = 1.5  # seconds of a job before and after the body of its stage
-_RATES = {"sample_generator": 20, "train_prior": 2000}  # images per second of small networks
+# Images per second of small networks on a core.
+_RATES = {"sample_generator": 20, "train_decoder": 200, "train_prior": 2000, "train_tokenizer": 50}
 _RATE = 400  # of other trainings
 # These run nothing.
 _LOOKS = {"-n", "-np", "--dag", "--dry", "--dry-run", "--dryrun", "--filegraph", "--lint", "--list", "--list-rules"}

@@ -19,8 +19,12 @@ def test_an_evaluator_that_misreads_real_images_says_little() -> None:
 
 
 def test_classes_that_it_never_recognises_and_that_are_not_there_are_named() -> None:
-    never, without = said({"label_accuracy": 0.7}, 0.9, never_recognised=["owl", "elk"], without_held_out=list("abcdefg"))
-    assert "images of owl, elk count as wrong" in never and "no held-out image is of a, b, c, d, e and 2 more" in without
+    never, without = said(
+        {"label_accuracy": 0.7}, 0.9, never_recognised=["owl", "elk"], without_held_out=list("abcdefg")
+    )
+    assert (
+        "images of owl, elk count as wrong" in never and "no held-out image is of a, b, c, d, e and 2 more" in without
+    )
 
 
 def test_the_worst_classes_are_named_with_their_counts() -> None:

@@ -78,14 +78,15 @@ import stages
 stages.RUNS = Path("none")
 made = stages.Stages(ask=False)
 made.expected |= {"train_decoder@base": 28.4, "train_decoder@up": 15}
-jobs = [(name, {}) for name in ("train_generator", "sample_generator", "train_distilled", "report")]
+jobs = [(name, {}) for name in ("train_tokenizer", "train_generator", "sample_generator", "train_distilled", "report")]
 jobs += [("train_decoder", {"item": item}) for item in ("base", "up")]
 print(json.dumps([made.seconds(name)(wildcards) for name, wildcards in jobs]))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    trained, drawn = params["train_generator"]["training"]["images"], params["sample_generator"]["common"]["images"]
-    assert json.loads(done.stdout) == [round(trained / 400), round(drawn / 20), 2, 5, 28, 15], done.stderr
+    trained = [params[stage]["training"]["images"] for stage in ("train_tokenizer", "train_generator")]
+    first = [trained[0] / 50, trained[1] / 400, params["sample_generator"]["common"]["images"] / 20]
+    assert json.loads(done.stdout) == [*map(round, first), 2, 5, 28, 15], done.stderr
 
 
 def test_the_profile_says_what_the_bridge_needs() -> None:

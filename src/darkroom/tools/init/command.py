@@ -127,9 +127,8 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
     jobs = {name.partition("@")[0]: name for name in measured.plan.jobs}
     for name, images in lengths.items():
         seconds = measured.job_seconds(jobs[name], images / measured.lengths[name])
-        rows.append(
-            (name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), f"{images / enough[name]:,.0%} of enough")
-        )
+        length = f"{images / enough[name]:,.0%} of enough"
+        rows.append((name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), length))
     return aligned(rows)
 
 
