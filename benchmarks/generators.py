@@ -33,12 +33,16 @@ _MEAN: Changes = {
     f"{_DIT}.diffusion": {"objective": "mean_flow", "mean_flow": {"guidance": 2.0}},
     f"{_DIT}.sampling": {"guidance": 1.0},
 }
+_VQGAN: Changes = {  # as presets/digits-ar.yaml
+    "train_tokenizer": {"kind": "vqgan"},
+    "train_tokenizer.training": {"optimizer": "adamw", "images": 8000, "warmup": 2400},
+}
 TOKENIZERS: dict[str, Changes] = {
     "kl": {"train_tokenizer": {"kind": "kl"}},
     "dvae": {"train_tokenizer": {"kind": "dvae"}},
-    "vqgan": {"train_tokenizer": {"kind": "vqgan"}},
+    "vqgan": _VQGAN,
     "vqgan fsq": {
-        "train_tokenizer": {"kind": "vqgan"},
+        **_VQGAN,
         "train_tokenizer.vqgan": {"quantiser": "fsq", "codebook_size": 240, "codebook_dim": 3},
         "train_tokenizer.vqgan.fsq": {"levels": [8, 6, 5]},
     },

@@ -11,8 +11,12 @@ def said(scores: dict[str, float], real: float, **more: Any) -> list[str]:
 
 
 def test_an_evaluator_that_misreads_real_images_says_little() -> None:
-    (note,) = said({"label_accuracy": 0.7}, LITTLE - 0.01)
-    assert note.startswith("label accuracy says little") and "79% of the held-out real images" in note and "60%" in note
+    (note,) = said({"label_accuracy": 0.7}, LITTLE - 0.001)
+    assert (
+        note.startswith("label accuracy says little")
+        and "79.9% of the held-out real images" in note
+        and "60.0%" in note
+    )
     assert (
         said({"label_accuracy": 0.7}, LITTLE) == [] == said({"fd": 1.0}, 0.1) == label_notes({"label_accuracy": 1}, {})
     )

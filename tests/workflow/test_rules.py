@@ -73,6 +73,7 @@ def test_seconds_are_of_each_job_and_guessed_by_kind_and_images_without_a_histor
     program = """
 import json, sys
 from pathlib import Path
+from types import SimpleNamespace
 sys.path[:0] = ["src", "workflow"]
 import stages
 stages.RUNS = Path("none")
@@ -80,13 +81,17 @@ made = stages.Stages(ask=False)
 made.expected |= {"train_decoder@base": 28.4, "train_decoder@up": 15}
 jobs = [(name, {}) for name in ("train_tokenizer", "train_generator", "sample_generator", "train_distilled", "report")]
 jobs += [("train_decoder", {"item": item}) for item in ("base", "up")]
-print(json.dumps([made.seconds(name)(wildcards) for name, wildcards in jobs]))
+stages._parameters = lambda name: SimpleNamespace(
+    train_decoder=SimpleNamespace(training_of=lambda item: SimpleNamespace(images=12800))
+)
+guess = stages._guess("train_decoder@base")
+print(json.dumps([*(made.seconds(name)(wildcards) for name, wildcards in jobs), guess]))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     trained = [params[stage]["training"]["images"] for stage in ("train_tokenizer", "train_generator")]
     first = [trained[0] / 50, trained[1] / 400, params["sample_generator"]["common"]["images"] / 20]
-    assert json.loads(done.stdout) == [*map(round, first), 2, 5, 28, 15], done.stderr
+    assert json.loads(done.stdout) == [*map(round, first), 2, 5, 28, 15, 64], done.stderr
 
 
 def test_the_profile_says_what_the_bridge_needs() -> None:

@@ -70,8 +70,8 @@ def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> li
         return []
     if "held_out" in real and real["held_out"] < LITTLE:
         notes.append(
-            f"label accuracy says little: the label classifier recognises {real['held_out']:.0%} of the held-out real "
-            f"images of the same classes, less than {LITTLE:.0%}; a constant answer gets {real['constant']:.0%}"
+            f"label accuracy says little: the label classifier recognises {real['held_out']:.1%} of the held-out real "
+            f"images of the same classes, less than {LITTLE:.0%}; a constant answer gets {real['constant']:.1%}"
         )
     if never := real["never_recognised"]:
         notes.append(f"images of {_some(never)} count as wrong: the label classifier recognises no held-out one")

@@ -102,8 +102,26 @@ def test_five_scores_stand_first_beside_real_images_with_what_limits_them(reposi
         "0.75 ± 0.12",
     ]
     assert [row[1:] for row in table[4:]] == [["1.5", "2.5 ± 0.25"], ["0", "0"]]
-    assert [row[0][-1] for row in table[4:]] == [")", "↓"]
+    assert [row[0][-1] for row in table[4:]] == [")", "↓"]  # diversity has no better direction
     assert "What limits the result. The tokenizer: `rfd`, 3.500, is 50% of" in printed and "0.125" not in printed
+
+
+def test_of_captioned_scenes_the_match_with_the_caption_stands_first(repository, capsys):
+    scores = {
+        "fd": 9.0,
+        "fd_debiased": 8.0,
+        "n": 100,
+        "label_accuracy": 0.5,
+        "as_described": 0.75,
+        "as_described_se": 0.25,
+    }
+    real = {"scene_reader": {"originals": {"as_described": 1.0}}}
+    (repository / "metrics/generator.json").write_text(json.dumps(scores))
+    (repository / "cards/generator.json").write_text(json.dumps({**CARD, "baselines": real}))
+    assert main(["scores", "--md"]) == 0
+    printed = capsys.readouterr().out
+    row = next(line for line in printed.splitlines() if "as_described" in line)
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == ["0.75 ± 0.25", "1"] and "label_accuracy" not in printed
 
 
 def test_notes_of_cards_stand_below_the_scores(repository, capsys):

@@ -8,9 +8,10 @@ from darkroom.tools.compare.revisions import WORKSPACE, Results
 from darkroom.tools.compare.verdicts import standard_error
 
 _FILES = ("generator", "text", "decoder", "tokenizer_samples")  # the first that has images is shown
-_OTHERS = (  # of each line the first score that a file has, its title if not its own, the better direction if any
+# Names, of which the first that the file has is shown; a title instead of its own; an arrow to the better direction.
+_OTHERS = (
     (("as_described", "label_accuracy", "clip_text"), "", " ↑"),
-    (("diversity", "coverage"), "", ""),
+    (("diversity", "coverage"), "", "  "),
     (("copies_moved", "copies_pixels"), "copied training images", " ↓"),
 )
 
@@ -27,7 +28,7 @@ def lines(results: Results, file: str) -> Iterator[tuple[str, Value, Value | Non
     scores, baselines = results.metrics[file], results.cards.get(file, {}).get("baselines", {})
     labels = baselines.get("label_accuracy", {})
     real = baselines.get("held_out", {}).get("in_domain", {}) | baselines.get("copies", {})
-    real |= baselines.get("diversity", {})
+    real |= baselines.get("diversity", {}) | baselines.get("scene_reader", {}).get("originals", {})
     real |= {f"clip_text{end}": scores.get(f"clip_text_real{end}") for end in ("", "_se")}
     real |= {f"label_accuracy{end}": labels.get(f"held_out{end}") for end in ("", "_se")}
     name, run, unseen = distance_beside_real(scores, baselines)

@@ -123,12 +123,13 @@ def report(
 def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
     """Return the table of the trainings."""
     train, enough = training_images(facts), measured.enough
-    rows = [("training", "images seen", "each image", "time", "length")]
+    rows = [("training", "images seen", "each image", "time", "of a sufficient length")]
     jobs = {name.partition("@")[0]: name for name in measured.plan.jobs}
     for name, images in lengths.items():
         seconds = measured.job_seconds(jobs[name], images / measured.lengths[name])
-        length = f"{images / enough[name]:,.0%} of enough"
-        rows.append((name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), length))
+        rows.append(
+            (name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), f"{images / enough[name]:,.0%}")
+        )
     return aligned(rows)
 
 

@@ -1,4 +1,4 @@
-"""`darkroom data`: summarise parts by their indexes: images, classes, sizes, captions, damage and duplicates."""
+"""`darkroom data`: summarise parts by their indexes: images, classes, sizes, captions, omissions and duplicates."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ Parts = Sequence[Mapping[str, Any]]  # the entry `parts` of `catalog_facts`
 Manifests = Mapping[str, Mapping[str, Any]]  # of each part
 
 
-@command("Data", "data", "Show counts, classes, sizes, captions and damage.")
+@command("Data", "data", "Show counts, classes, sizes, captions and what was left out.")
 def show(
     names: Annotated[
         list[str] | None, Argument(metavar="PART", help="parts of params.yaml; default: all of them")
@@ -83,7 +83,7 @@ def _failed(part: str) -> bool:
 def _failures(parts: Sequence[str], every_row: bool) -> Iterator[str]:
     paths = {part: LOGS / f"ingest-{part}" / LIST for part in parts}
     lists = ", ".join(map(str, paths.values()))
-    yield f"no part was written for {', '.join(parts)}, because no sample could be used; listed in {lists}"
+    yield f"no part was written for {', '.join(parts)}, because no sample could be used; all are listed in {lists}"
     yield from _damage({part: pq.read_table(path, schema=SCHEMA) for part, path in paths.items()}, every_row)
 
 
