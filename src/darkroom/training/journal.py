@@ -126,7 +126,7 @@ class Journal:
             self.slower = ratio
             print(
                 f"other work uses the cores: optimizer steps take at least {ratio:.1f} times as long as on a quiet "
-                "machine, and longer with several threads. Stop the other work, or set `threads: 1`.",
+                "machine. Stop the other work; with several threads, set `threads: 1`.",
                 flush=True,
             )
 
