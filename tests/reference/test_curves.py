@@ -10,8 +10,8 @@ from reference.machine import machine
 
 # How far a machine that rounds in another way may be off, as a share of the recorded value: of losses, and of gradient
 # norms. Measured with one thread in place of two, which splits every sum in another way: at most 2.3e-7 and 1.5e-6 in
-# the prefix; over the whole of digits 1.7e-3 and 1.7e-2 in the tokenizer, 2.2e-3 and 3.2e-2 in the transformer, and 0.35
-# and 0.36 in the extractor, whose loss ends near zero (on another processor 1.04 and 0.49).
+# the prefix; over the whole of digits 1.7e-3 and 1.7e-2 in the tokenizer, 2.2e-3 and 3.2e-2 in the transformer, and
+# 0.35 and 0.36 in the extractor, whose loss ends near zero (on another processor 1.04 and 0.49).
 PREFIX_TOLERANCE = dict.fromkeys(curves.TRAININGS, (1e-5, 1e-4))
 WHOLE_TOLERANCE = {"train_tokenizer": (0.01, 0.1), "train_extractor": (1.5, 1.5), "train_generator": (0.01, 0.1)}
 

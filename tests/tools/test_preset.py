@@ -119,7 +119,10 @@ def test_it_tells_what_changed(clone, capsys):
     assert main(["preset", "digits-bf16"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [" ".join(line.split()) for line in lines] == [
+        "train_tokenizer.training.images 4800 -> 8000",
+        "train_tokenizer.training.warmup 1440 -> 2400",
         "train_tokenizer.training.precision (default) -> bf16",
+        "train_tokenizer.training.optimizer muon -> adamw",
         "train_extractor.training.precision (default) -> bf16",
         "train_generator.training.precision (default) -> bf16",
     ]

@@ -13,7 +13,7 @@ CHOICES = {
     "parts.mine.embeddings": Choice("data/none"),
     "train_tokenizer.parts": Choice(None, "all"),
     "train_tokenizer.training.images": Choice(64000, "often"),
-    "train_tokenizer.training.optimizer": Choice("muon", "fewer images"),
+    "train_tokenizer.training.precision": Choice("bf16", "fewer seconds"),
     "train_tokenizer.training.threads": Choice(1),
     "report.title": Choice(None),
 }
@@ -29,12 +29,12 @@ def test_values_and_reasons_stand_where_they_belong(clone):
     lines = text.splitlines()
     assert "    source: digits        # 1,797 images" in lines
     assert "    images: 64000         # often" in lines
-    assert "    optimizer: muon       # fewer images" in lines
+    assert "    precision: bf16       # fewer seconds" in lines
     assert "    threads: 1" in lines
     assert "    log_every: 320" in lines
     # New keys stand in the order in which they were chosen.
     training = lines.index("  training:", lines.index("train_tokenizer:"))
-    assert [line.split(":")[0].strip() for line in lines[training + 1 : training + 3]] == ["optimizer", "threads"]
+    assert [line.split(":")[0].strip() for line in lines[training + 1 : training + 3]] == ["precision", "threads"]
 
 
 def test_other_sections_and_their_comments_stay(clone):
