@@ -51,7 +51,7 @@ from interrupted import clear
 MARKER = ".snakemake/stale/{stage}"
 _SHORT = 5.0  # seconds of a stage that does not train
 _AROUND = 1.5  # seconds of a job before and after the body of its stage
-# Images per second of small networks on a core.
+# Images per second of small networks on a core; of tokenizers, `kl`.
 _RATES = {"sample_generator": 20, "train_decoder": 200, "train_prior": 2000, "train_tokenizer": 50}
 _RATE = 400  # of other trainings
 # These run nothing.
