@@ -47,7 +47,7 @@ def test_what_fits_is_valid(attempt):
         ({"perceptual": LPIPS, "teacher": "vgg.pth"}, r"`train_tokenizer\.teacher` is vgg\.pth, which does not exist"),
         ({"perceptual": {"weight": 1.0}}, "weight needs a network"),
         ({"perceptual": {"network": "teacher"}}, r"network is teacher, but has no effect at weight 0\.0"),
-        ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, but the training has 8,000 images"),
+        ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, but the training has 4,800 images"),
         (
             {"perceptual": {"network": "vgg16", "weight": 1.0}, "teacher": "data/none", "size": 16},
             r"`train_tokenizer\.kl\.perceptual` needs at least 32 pixels",
