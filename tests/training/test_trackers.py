@@ -200,7 +200,7 @@ def runs(folder):
 
 
 def test_wandb_gets_every_record_and_grid_offline_and_changes_nothing(tmp_path):
-    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install 'darkroom[wandb]'")
+    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install -e '.[wandb]'")
     plain = train(Line(), training(), run(), places(tmp_path / "plain"))
     trained = train(Line(), training(), run(trackers=["wandb"], grid_every=32), places(tmp_path))
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
@@ -219,7 +219,7 @@ def test_wandb_gets_every_record_and_grid_offline_and_changes_nothing(tmp_path):
 
 
 def test_wandb_gets_histograms(tmp_path):
-    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install 'darkroom[wandb]'")
+    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install -e '.[wandb]'")
     train(Counted(), training(), run(trackers=["wandb"]), places(tmp_path))
     (folder,) = runs(tmp_path)
     found = [row for row in history(folder) if "eval/codes" in row or "eval/codes/values" in row]
@@ -234,7 +234,7 @@ def weights(trainer):
 
 
 def test_a_restart_with_wandb_is_one_more_folder_of_the_same_run(tmp_path):
-    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install 'darkroom[wandb]'")
+    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install -e '.[wandb]'")
     stopped(tmp_path, ["wandb"], 3)
     train(Line(), training(), run(trackers=["wandb"]), places(tmp_path))
     told = [[row["_step"] for row in history(folder)] for folder in runs(tmp_path)]
@@ -242,7 +242,7 @@ def test_a_restart_with_wandb_is_one_more_folder_of_the_same_run(tmp_path):
 
 
 def test_wandb_has_the_parameters_and_where_it_is_asked_for_the_model(tmp_path):
-    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install 'darkroom[wandb]'")
+    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install -e '.[wandb]'")
     where = places(tmp_path)
     where.state.mkdir(parents=True)
     (where.state / "parameters.json").write_text(json.dumps({"training": {"batch": 8, "betas": [0.9, 0.99]}}))

@@ -136,7 +136,7 @@ def wrong_checksum(data: bytes) -> str | None:
 
 
 CONVERT = "not read; convert it to PNG or JPEG"  # for formats that other programs read
-_EXTRA = dict.fromkeys(("HEIC", "JPEG XL"), "; or `pip install 'darkroom[formats]'`")
+_EXTRA = dict.fromkeys(("HEIC", "JPEG XL"), "; or `pip install -e '.[formats]'`")
 _DETAIL = 200  # characters of a decoder's message that are stored
 
 

@@ -264,7 +264,7 @@ class WandbArtifacts:
 
     def __init__(self, project: str, key: str) -> None:
         if importlib.util.find_spec("wandb") is None:
-            raise DarkroomError(f"wandb:{project} needs wandb: install it with `pip install 'darkroom[wandb]'`.")
+            raise DarkroomError(f"wandb:{project} needs wandb: install it with `pip install -e '.[wandb]'`.")
         self._project, self._key = project, key
 
     def _versions(self) -> list[tuple[str, Any]]:

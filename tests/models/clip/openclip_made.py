@@ -27,7 +27,7 @@ IMAGES = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4], "interpolation": "bil
 
 def published(folder: Path, kind: str = "clip", images: dict[str, Any] | None = None, seed: int = 0) -> Path:
     """Write a folder as open_clip publishes them, of random weights."""
-    package = pytest.importorskip("open_clip", reason="an optional extra: pip install 'darkroom[open_clip]'")
+    package = pytest.importorskip("open_clip", reason="an optional extra: pip install -e '.[open_clip]'")
     model = MODELS[kind]
     torch.manual_seed(seed)
     made = {"coca": package.CoCa, "quick": package.CustomTextCLIP}.get(kind, package.CLIP)

@@ -64,7 +64,7 @@ def test_a_folder_of_a_telephones_photographs(clone, quick, capsys, tmp_path):
     for number in range(40):
         (tmp_path / "telephone" / f"{number}.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     assert (
-        "(not_an_image 40): HEIC: not read; convert it to PNG or JPEG; or `pip install 'darkroom[formats]'`"
+        "(not_an_image 40): HEIC: not read; convert it to PNG or JPEG; or `pip install -e '.[formats]'`"
         in refused(capsys, str(tmp_path / "telephone"))
     )
 

@@ -202,7 +202,7 @@ def open_split(settings: Settings, path: Path | None) -> tuple[Any, dict[str, An
     except ImportError as error:
         raise DarkroomError(
             "parts with the source `hub` need the package `datasets`, which is not installed: install it with "
-            "`pip install 'darkroom[hub]'`."
+            "`pip install -e '.[hub]'`."
         ) from error
     datasets.disable_progress_bars()
     chosen = {"configuration": settings.configuration, "split": settings.split}

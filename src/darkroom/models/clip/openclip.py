@@ -111,7 +111,7 @@ def read_open_clip(
         import open_clip
         from open_clip.pretrained import get_pretrained_cfg
     except ImportError:
-        raise DarkroomError(f"{source} needs open_clip: install it with `pip install 'darkroom[open_clip]'`.") from None
+        raise DarkroomError(f"{source} needs open_clip: install it with `pip install -e '.[open_clip]'`.") from None
     name, tag, changes = source, None, {}
     if Path(source).is_dir():
         name = f"local-dir:{source}"

@@ -193,7 +193,7 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
         assert settings.pretrained is not None  # `_chosen`
         given = settings.pretrained
         if given.of_open_clip is not None and find_spec("open_clip") is None:
-            return "`train_clip.pretrained` needs open_clip: install it with `pip install 'darkroom[open_clip]'`"
+            return "`train_clip.pretrained` needs open_clip: install it with `pip install -e '.[open_clip]'`"
         if given.file != NO_FILE and given.of_open_clip is None and not Path(given.file).is_file():
             return (
                 f"`train_clip.pretrained.file` is {given.file}, which is not a file: give the path of a .pt file, "
