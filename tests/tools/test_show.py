@@ -87,9 +87,10 @@ def test_what_there_is_to_look_at_is_listed() -> None:
         "logs/train_decoder-up/grids/000012800-ema.png",
         "reports/index.html",
     ]
-    for path in listed:
-        picture(path) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
-    picture("logs/train_generator/sample_evolution.png")
+    for number, path in enumerate(listed):
+        picture(path, number) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
+    picture("logs/train_generator/sample_evolution.png", len(listed))
+    picture("logs/train_tokenizer/sample_evolution.png", listed.index("curves/tokenizer/sample_evolution.png"))
     lines = show(None).split("\n")
     listed.insert(7, "logs/train_generator/sample_evolution.png")
     assert [line.split()[0] for line in lines[:-1]] == listed
@@ -107,7 +108,7 @@ def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
         "curves/tokenizer/sample_evolution.png",
         "logs/train_generator/grids/000000500-ema.png",
     ):
-        picture(path, 100)
+        picture(path, 100 + len(path))
     assert [line.split()[0] for line in show(None).split("\n")[:-1]] == [
         "curves/tokenizer/sample_evolution.png",
         "logs/train_generator/grids/000000500-ema.png",
