@@ -91,17 +91,24 @@ def run(*command):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_what_each_imports_exists(name):
-    tree = ast.parse((ROOT / f"benchmarks/{name}.py").read_text())
-    imports = [
-        each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom) and each.module.startswith("darkroom")
-    ]
-    for each in imports:
-        module = importlib.import_module(each.module)
-        for alias in each.names:
-            assert hasattr(module, alias.name) or importlib.import_module(f"{each.module}.{alias.name}")
-    assert ast.get_docstring(tree)
+def test_what_each_imports_exists():
+    missing = []
+    for name in SMALL:
+        tree = ast.parse((ROOT / f"benchmarks/{name}.py").read_text())
+        missing += [f"{name}: docstring"] * (not ast.get_docstring(tree))
+        for each in ast.walk(tree):
+            if isinstance(each, ast.ImportFrom) and each.module.startswith("darkroom"):
+                missing += [f"{name}: {each.module}.{alias.name}" for alias in each.names if not there(each, alias)]
+    assert missing == []
+
+
+def there(imported, alias):
+    """Return whether a name that is imported from a module exists in it, or below it as a module."""
+    try:
+        module = importlib.import_module(imported.module)
+        return hasattr(module, alias.name) or importlib.import_module(f"{imported.module}.{alias.name}")
+    except ImportError:
+        return False
 
 
 @pytest.mark.slow
@@ -142,53 +149,6 @@ def recipes(tmp_path, monkeypatch):
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
     monkeypatch.setattr(program, "ROOT", tmp_path)
     return program
-
-
-def test_a_recipe_is_laid_over_the_parameters(recipes):
-    training = {"images": 6400, "batch": 64, "warmup": 640, "learning_rate": 0.5}
-    changes = {"train_generator.training": {"images": recipes.Factor(0.51), "learning_rate": recipes.Factor(2.0)}}
-    found = recipes.changed({"train_generator": {"training": training}}, changes, 7, "train_generator")
-    assert found == {  # 3,264 are whole batches of 64, 326.4 are not
-        "train_generator": {"training": {"images": 3264, "batch": 64, "warmup": 320, "learning_rate": 1.0, "seed": 7}}
-    }
-    changes = {
-        "train_tokenizer.kl.adversarial": {"start": recipes.Half("train_tokenizer")},
-        "train_generator.training": {"batch": recipes.Factor(0.5)},
-    }
-    params = {"train_tokenizer": {"training": {"images": 901}}, "train_generator": {"training": {"images": 1000}}}
-    found = recipes.changed(params, changes, 0, "train_generator")
-    assert found["train_tokenizer"]["kl"]["adversarial"]["start"] == 450
-    assert found["train_generator"]["training"]["batch"] == 32
-
-
-def test_a_row_has_mean_and_error_over_the_seeds(recipes):
-    rows = [
-        {"recipe": "as it is", "seed": 0, "kid": 1.0, "fd": 4.0},
-        {"recipe": "wsd", "seed": 0, "kid": 5.0, "kid_se": 0.25},
-        {"recipe": "as it is", "seed": 1, "kid": 3.0, "fd": 4.0},
-    ]
-    assert recipes.table(rows, ("kid", "fd")).splitlines() == [
-        "| recipe | seeds | kid | fd |",
-        "|---|---|---|---|",
-        "| as it is | 2 | 2 ± 1 | 4 ± 0 |",
-        "| wsd | 1 | 5 ± 0.25 |  |",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("exit 0", ""),
-        ("echo no captions >&2; exit 1", "no captions"),
-        ("echo on stdout; exit 1", "on stdout"),
-        ("exit 3", "`darkroom check` ended with status 3"),
-    ],
-)
-def test_params_are_refused_where_the_check_fails(recipes, tmp_path, monkeypatch, body, why):
-    (tmp_path / "darkroom").write_text(f"#!/bin/sh\n{body}\n")
-    (tmp_path / "darkroom").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert recipes.refusal() == why
 
 
 def test_what_changes_nothing_is_left_out(recipes, tmp_path, monkeypatch, capsys):

@@ -20,7 +20,6 @@ from darkroom.dag.stages import STAGES
         ("sample --by decode", "'--by': Value error, 'decode' is not one of 'generator',"),
         ("sample --image 3", "No such option: --image"),
         ("sample --text a --images 0", "'--images'"),
-        ("data --quarantined", "No such option: --quarantined"),
         ("show some.png --width 0", "'--width'"),
         ("score . --against . --limit 5", "'--limit'"),
         ("invert --guidance -1", "'--guidance'"),
@@ -53,10 +52,7 @@ def test_each_command_has_help(name, capsys):
     assert commands()[name].help.split()[0] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["sample --labels 3", "compare", "why train_clip", "scores", "show", "init x", "data", "export", "train_clip"],
-)
+@pytest.mark.parametrize("words", ["sample --labels 3", "compare", "train_clip"])
 def test_in_a_subfolder_the_root_is_named(words, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "docs"
     folder.mkdir()
@@ -74,9 +70,7 @@ def test_any_folder_will_do_for_what_reads_no_clone(tmp_path, monkeypatch, capsy
     assert "made is neither a folder nor a file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words", [["sample", "--text", ""], ["sample", "--labels="], ["show", " "], ["export", "--license", ""]]
-)
+@pytest.mark.parametrize("words", [["sample", "--text", ""], ["sample", "--labels="], ["show", " "]])
 def test_an_empty_argument_is_refused(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -91,14 +85,7 @@ def printing(tmp_path, monkeypatch):
     return lambda body: monkeypatch.setattr("darkroom.tools.times.times", body)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "printed"),
-    [
-        ("utf-8", "± … █ ▀ ?"),
-        ("cp1252", "± … ? ? ?"),
-        ("ascii", "? ? ? ? ?"),
-    ],
-)
+@pytest.mark.parametrize(("encoding", "printed"), [("utf-8", "± … █ ▀ ?"), ("cp1252", "± … ? ? ?")])
 def test_what_an_encoding_does_not_have_is_replaced(encoding, printed, printing, monkeypatch):
     printing(lambda: "± … █ ▀ \udcff")
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
@@ -113,8 +100,8 @@ def test_a_closed_output_ends_nothing(printing, monkeypatch):
     assert main(["times"]) == 0
 
 
-@pytest.mark.parametrize("text", ["x" * 1500, "a red circle " * 100])
-def test_a_long_argument_is_not_repeated_in_full(text, printing, capsys):
+def test_a_long_argument_is_not_repeated_in_full(printing, capsys):
+    text = "a red circle " * 100
     assert main(["compare", text]) == 1
     printed = capsys.readouterr().err
     assert f"{text[:200]}…" in printed and text[:201] not in printed

@@ -43,25 +43,31 @@ def test_a_kind_is_trained_or_imported() -> None:
     assert all(TOKENIZERS.has("recipe", kind) != TOKENIZERS.has("imported", kind) for kind in TOKENIZERS)
 
 
-def imported(code: str) -> set[str]:
-    """Return the kinds of tokenizers whose network or recipe a program has imported at its end."""
-    code += "; import sys; print(*sys.modules)"
-    env = {"PYTHONPATH": "src"}
-    found = subprocess.run([sys.executable, "-c", code], check=True, env=env, capture_output=True, text=True)
-    modules = [module.removeprefix(f"{TOKENIZERS.package}.").split(".") for module in found.stdout.split()]
-    return {".".join(names) for names in modules if names[0] in TOKENIZERS and names[1:] in (["network"], ["recipe"])}
+# Imports the stage, opens a tokenizer, and prints after each of them a line of all modules.
+OPENING = """
+import sys
+from pathlib import Path
+import darkroom.stages.train_tokenizer
+print(*sys.modules)
+from darkroom.models.tokenizers.protocol import load_tokenizer
+load_tokenizer(Path(sys.argv[1]))
+print(*sys.modules)
+"""
 
 
-def test_opening_a_tokenizer_imports_its_kind_and_no_other(tmp_path: Path) -> None:
+def of_kinds(modules: str) -> set[str]:
+    """Return the networks and recipes of kinds of tokenizers that are among modules."""
+    found = [module.removeprefix(f"{TOKENIZERS.package}.").split(".") for module in modules.split()]
+    return {".".join(names) for names in found if names[0] in TOKENIZERS and names[1:] in (["network"], ["recipe"])}
+
+
+def test_the_stage_imports_no_kind_and_opening_a_tokenizer_its_own_alone(tmp_path: Path) -> None:
     from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 
     model = KLAutoencoder(build(kl(), 1, 8))
     model.save_pretrained(tmp_path)
     metadata = {"tokenizer_kind": "kl", "image_shape": [1, 8, 8], "latent_shape": list(model.latent_shape)}
     write_manifest(tmp_path, "tokenizer", **metadata, files=file_hashes(tmp_path))
-    code = "from pathlib import Path; from darkroom.models.tokenizers.protocol import load_tokenizer; "
-    assert imported(f"{code}load_tokenizer(Path({str(tmp_path)!r}))") == {"kl.network"}
-
-
-def test_the_stage_imports_no_kind_before_it_is_chosen() -> None:
-    assert imported("import darkroom.stages.train_tokenizer") == set()
+    command = [sys.executable, "-c", OPENING, str(tmp_path)]
+    found = subprocess.run(command, check=True, env={"PYTHONPATH": "src"}, capture_output=True, text=True)
+    assert [of_kinds(modules) for modules in found.stdout.splitlines()] == [set(), {"kl.network"}]

@@ -64,6 +64,15 @@ def test_digits_become_shards_and_a_catalog(tmp_path: Path, monkeypatch: pytest.
     assert "30 images in" in printed and "10 classes in 2 parts" in printed
     assert str(tmp_path) not in (tmp_path / "data/shards/one/manifest.json").read_text()
 
+    def read() -> dict[Path, bytes]:
+        """Return all that trainings read of the catalog."""
+        folders = ("data/catalog", "data/selection")
+        return {path: path.read_bytes() for name in folders for path in Path(name).rglob("*") if path.is_file()}
+
+    before = read()
+    catalog.run(CatalogParams.model_validate({**values, "catalog": {**VALUES["catalog"], "grid_images": 2}}))
+    assert read() == before
+
 
 def test_one_of_every_few_images_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)

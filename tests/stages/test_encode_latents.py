@@ -144,8 +144,14 @@ def test_moved_images_are_seen_in_train_alone_and_mirror_images_where_they_may_b
         LatentShards.open_parts(["one", "two"], "train")
 
 
-@pytest.mark.parametrize(("mirror", "shift"), [(False, 0), (True, 0), (True, 2)])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("form", "dtype", "mirror", "shift"),
+    [
+        *((form, "float32", *view) for form in FORMS for view in ((False, 0), (True, 0), (True, 2))),
+        *((form, "bfloat16", True, 2) for form in ("distribution", "point")),  # codes are stored as whole numbers
+    ],
+    indirect=["form"],
+)
 def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(
     form: str, dtype: str, mirror: bool, shift: int
 ) -> None:
@@ -187,7 +193,9 @@ def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(
     assert loss == pytest.approx(((noise - x0) ** 2).mean(), rel=1e-5)  # an untrained DiT answers 0
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("form", "precision"), [*((form, "fp32") for form in FORMS), ("distribution", "bf16")], indirect=["form"]
+)
 def test_a_dit_trains_on_latents_in_any_form(
     form: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,12 +219,11 @@ def test_the_manifest_says_which_form(form: str) -> None:
     assert (manifest["codebook"] is not None) == (Path("data/latents/one") / CODEBOOK).exists() == (form == "codes")
 
 
-def test_parts_in_different_forms_are_refused(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", ["point"], indirect=True)
+def test_parts_in_different_forms_are_refused(form: str) -> None:
     stored(form, parts=("one", "two"))
-    other = "point" if form == "codes" else "codes"
-    add_tokenizer(monkeypatch, "patches", Patches)
-    encode("two", other)
-    with pytest.raises(DarkroomError, match=f"`one` and `two` have different forms \\({form} and {other}\\)"):
+    encode("two", "codes")
+    with pytest.raises(DarkroomError, match=r"`one` and `two` have different forms \(point and codes\)"):
         LatentShards.open_parts(["one", "two"], "train")
 
 
@@ -323,9 +330,8 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
     assert scaler(latent).abs().max() < 1e-6 and torch.allclose(scaler.invert(scaler(latent)), latent)
 
 
+@pytest.mark.parametrize("form", ["distribution", "point"], indirect=True)
 def test_stored_values_are_widened_as_they_were_rounded(form: str) -> None:
-    if form == "codes":
-        return
     stored(form, "bfloat16")
     reader = LatentShards.open_parts(["one"], "train")
     pixels = ImageShards.open_parts(["one"], "train").__getitems__(range(len(reader)))

@@ -1,6 +1,6 @@
 """A metric is added by its own file and one line of a table, and is then everywhere.
 
-That is in the metrics file, the card, `darkroom scores`, `darkroom compare` and the page.
+That is on the page; `test_score_decoder.py` has the metrics file, the card, `darkroom scores` and `darkroom compare`.
 """
 
 import json
@@ -10,39 +10,20 @@ import pytest
 
 from additions.brightness import Brightness
 from additions.spread import Spread
-from darkroom.cli import main
 from darkroom.metrics import table
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
-from darkroom.tools.compare.revisions import Results
-from darkroom.tools.compare.verdicts import compare
 from report.making import change, project
-from stages.test_score_decoder import clone, made, originals, score, write_samples  # noqa: F401
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the metrics as their lines in the table would."""
     monkeypatch.setattr(table, "SAMPLE_METRICS", (*table.SAMPLE_METRICS, Brightness()))
     monkeypatch.setattr(table, "FEATURE_METRICS", (*table.FEATURE_METRICS, Spread()))
 
 
-def test_a_new_metric_is_measured_carded_listed_and_compared(clone, capsys):  # noqa: F811
-    write_samples()
-    scores, card = score()
-    assert scores["brightness"] == pytest.approx(originals().__getitems__(range(12)).mean())
-    formula = Brightness.scores[0].formula
-    assert card["formulas"]["brightness"] == formula and "deviation" in card["formulas"]["brightness_se"]
-    Path("params.yaml").touch()
-    assert main(["scores"]) == 0
-    assert "brightness" in capsys.readouterr().out
-    brighter = {**scores, "brightness": scores["brightness"] + 10 * scores["brightness_se"]}
-    found = compare(
-        Results("x", {"decoder": scores}, {"decoder": card}), Results("y", {"decoder": brighter}, {"decoder": card})
-    )
-    assert {row.name: row.verdict for row in found}["brightness"].startswith("better by 7.")
-
-
+@pytest.mark.usefixtures("added")
 def test_a_new_metric_stands_on_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     project()

@@ -1,14 +1,11 @@
-"""The stages `sample_tokenizer` and `score_tokenizer_samples`: images where the kind makes any, and else none."""
+"""The stage `sample_tokenizer`: images where the kind makes any; what is counted in them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
@@ -25,14 +22,13 @@ TINY = {"threads": 1, "images": 5, "batch": 4, "shard_size": 4}
 CHOICE = {"min_p": 0.125, "temperature": 1.25, "guidance": 1.75}
 
 
-def write_model(kind: str, classes: int = 0) -> None:
+def write_model(classes: int) -> None:
     folder = Path("models/tokenizer")
     folder.mkdir(parents=True)
     named = {"classes": ["one", "three", "two"][:classes]} if classes else {}
-    if kind == "vq_ar":
-        network(classes=classes).save_pretrained(folder)
+    network(classes=classes).save_pretrained(folder)
     files = file_hashes(folder)
-    write_manifest(folder, "tokenizer", tokenizer_kind=kind, image_shape=list(SHAPE), files=files, **named)
+    write_manifest(folder, "tokenizer", tokenizer_kind="vq_ar", image_shape=list(SHAPE), files=files, **named)
 
 
 def run_stage() -> dict:
@@ -46,7 +42,7 @@ def run_stage() -> dict:
 @pytest.mark.parametrize("classes", [0, 3])
 def test_a_tokenizer_that_generates_leaves_images_like_the_dit(tmp_path, monkeypatch, classes):
     monkeypatch.chdir(tmp_path)
-    write_model("vq_ar", classes)
+    write_model(classes)
     manifest = run_stage()
     images = ImageShards.open_folder(Path("samples/tokenizer"), "samples")
     names = ["one", "three", "two"]
@@ -54,37 +50,6 @@ def test_a_tokenizer_that_generates_leaves_images_like_the_dit(tmp_path, monkeyp
     assert list(images.labels) == ([names[number % 3] for number in range(5)] if classes else [None] * 5)
     assert {key: manifest["sampler"][key] for key in CHOICE} == CHOICE and "threads" not in manifest["sampler"]
     assert Path("samples/tokenizer/grid.png").is_file()
-
-
-STAGES = """
-import sys
-from darkroom.check.check import schema
-from darkroom.params.stage import read_yaml
-import importlib
-for stage in ("sample_tokenizer", "score_tokenizer_samples"):
-    module, kind = importlib.import_module(f"darkroom.stages.{stage}"), schema(stage)
-    values = read_yaml(__import__("pathlib").Path(sys.argv[1]))
-    sections = {"run": values["run"], stage: values[stage]}
-    if stage == "score_tokenizer_samples":
-        sections["reference_stats"] = {"inception": values["reference_stats"]["inception"]}
-    module.run(kind.model_validate(sections))
-assert "torch" not in sys.modules, "torch was imported"
-"""
-
-
-def test_another_tokenizer_leaves_empty_artifacts_and_loads_no_torch(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_model("kl")
-    for folder in ("metrics", "cards"):
-        Path(folder).mkdir()
-    write_json(Path("metrics/tokenizer_samples.json"), {"fd": 1.0})  # of a tokenizer before
-    command = [sys.executable, "-c", STAGES, str(DIGITS)]
-    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
-    subprocess.run(command, check=True, env=environment)
-    manifest = json.loads(Path("samples/tokenizer/manifest.json").read_text())
-    assert manifest["images"] == 0 and manifest["tokenizer_kind"] == "kl"
-    for folder in ("metrics", "cards"):
-        assert json.loads((Path(folder) / "tokenizer_samples.json").read_text()) == {}
 
 
 def test_sure_images_and_the_rarest_class_are_counted():

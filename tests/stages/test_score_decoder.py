@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from additions.brightness import Brightness
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, sha256_file, write_manifest
+from darkroom.cli import main
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_array, to_pil
@@ -38,9 +40,12 @@ from darkroom.params import reference_stats as of_reference
 from darkroom.params.parts import Shapes as Settings
 from darkroom.params.section import validate
 from darkroom.stages import diversity, reference_stats, score_decoder, score_text, scoring_pairs
+from darkroom.tools.compare.revisions import Results
+from darkroom.tools.compare.verdicts import compare
 from data.making import make_part
 from helpers import run
 from models.evaluators.weights import random_dinov2
+from stages.test_new_metric import added  # noqa: F401
 
 SIDE = 16
 WIDTHS = {"image_network": "vit", "image_width": 64, "text_width": 64, "image_layers": 1, "text_layers": 1}
@@ -293,6 +298,30 @@ def test_without_samples_there_is_nothing_to_tell(clone):
         Path(folder).mkdir()
         write_json(Path(folder) / "decoder.json", {"fd": 1.0})
     assert score() == ({}, {})
+
+
+@pytest.mark.usefixtures("added")
+def test_a_new_metric_is_measured_carded_listed_and_compared(clone, capsys):
+    write_samples()
+    scores, card = score()
+    assert scores["brightness"] == pytest.approx(originals().__getitems__(range(12)).mean())
+    formula = Brightness.scores[0].formula
+    assert card["formulas"]["brightness"] == formula and "deviation" in card["formulas"]["brightness_se"]
+    Path("params.yaml").touch()
+    assert main(["scores"]) == 0
+    assert "brightness" in capsys.readouterr().out
+    brighter = {**scores, "brightness": scores["brightness"] + 10 * scores["brightness_se"]}
+    found = compare(
+        Results("x", {"decoder": scores}, {"decoder": card}), Results("y", {"decoder": brighter}, {"decoder": card})
+    )
+    assert {row.name: row.verdict for row in found}["brightness"].startswith("better by 7.")
+
+
+def test_of_other_extractors_than_inception_there_is_no_second_statistic(clone):
+    found = Reference.load(Path("data/reference"), "in_domain")
+    assert found.spatial is None and found.unseen_logits is None
+    assert not list(Path("data/reference").glob("*spatial*"))
+    assert "sfid" not in json.loads(Path("data/reference/manifest.json").read_text())["extractors"]["in_domain"]
 
 
 def test_every_score_has_a_formula():

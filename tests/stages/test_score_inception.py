@@ -1,6 +1,5 @@
 """Inception in the DAG: one forward pass gives FID, sFID and the Inception Score, each beside its floor."""
 
-import json
 from math import ceil
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from darkroom.stages import reference_stats
 from data.frames import LEAKING, TWINS
 from helpers import run
 from models.evaluators.weights import write_random_weights
-from stages.test_score_decoder import ALWAYS, HOW, PAIRS, clone, made, originals, score, write_samples  # noqa: F401
+from stages.test_score_decoder import ALWAYS, HOW, PAIRS, clone, made, score, write_samples  # noqa: F401
 
 OWN = {f"{name}{error}" for name in ("fid", "inception_kid", "sfid", "inception_score") for error in ("", "_se")}
 OWN |= {"fid_debiased", "sfid_debiased"}
@@ -69,10 +68,3 @@ def test_one_forward_pass_gives_every_score_of_inception(clone, monkeypatch):  #
     facts = open_artifact(Path("data/reference"), "reference")["extractors"]["inception"]
     assert {"sfid", "inception_score"} < set(facts["held_out"]) and "sfid_debiased" in facts["halves"]
     assert "inception_score" not in facts["halves"]  # it sees no other half
-
-
-def test_of_other_extractors_there_is_no_second_statistic(clone):  # noqa: F811
-    found = Reference.load(Path("data/reference"), "in_domain")
-    assert found.spatial is None and found.unseen_logits is None
-    assert not list(Path("data/reference").glob("*spatial*"))
-    assert "sfid" not in json.loads(Path("data/reference/manifest.json").read_text())["extractors"]["in_domain"]

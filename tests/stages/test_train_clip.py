@@ -1,6 +1,7 @@
 """The stage `train_clip`: what it writes, from captions of its own or weights of others."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def written() -> dict[str, bytes]:
 
 
 def test_it_writes_what_clip_opens_and_how_good_it_is(clone: Path) -> None:
+    """The same bytes in another training."""
     train_clip.run(params())
     network, _ = clip.load("models/clip/model.pt", device="cpu")
     ours = load_clip()
@@ -103,12 +105,6 @@ def test_it_writes_what_clip_opens_and_how_good_it_is(clone: Path) -> None:
         image = ours.images(torch.from_numpy(images.__getitems__(range(len(images)))["images"]))
     right = (image @ classes.T).argmax(dim=1) == torch.tensor([int(label) for label in images.labels()])
     assert scores["zero_shot_accuracy"] == pytest.approx(right.float().mean().item())
-
-
-def test_two_trainings_give_the_same_bytes(clone: Path) -> None:
-    import shutil
-
-    train_clip.run(params())
     first = written()
     shutil.rmtree("state")
     train_clip.run(params())
@@ -142,8 +138,6 @@ class Silent(Noise):
 
 @pytest.mark.parametrize(("says", "told"), [(None, "no image has a caption"), ("same", "all captions are 'same'")])
 def test_captions_that_teach_nothing_are_told(clone: Path, says: str | None, told: str) -> None:
-    import shutil
-
     shutil.rmtree("data")
     source = Silent()
     source.says = says

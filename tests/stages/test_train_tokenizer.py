@@ -31,14 +31,30 @@ TINY = {
         "classes": False,
     },
 }
+KINDS = [kind for kind in TOKENIZERS if TOKENIZERS.has("recipe", kind)]
 TRAINING = {"images": 16, "batch": 8, "warmup": 8, "log_every": 8, "validate_every": 16}
 
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    """A clone with two parts that are chosen, and one, with a class of its own, that is not."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    """A clone as the working folder."""
+    enter(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def of_kind(request, tmp_path_factory):
+    """A kind, and a clone in which it has been trained."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        enter(folder, patch)
+        trained(request.param)
+    return request.param, folder
+
+
+def enter(clone, monkeypatch):
+    """Write two parts that are chosen, and one, with a class of its own, that is not; and go there."""
+    monkeypatch.chdir(clone)
+    monkeypatch.setenv("DVC_ROOT", str(clone))
     for file in (DIGITS, ROOT / "dvc.yaml"):
         shutil.copy(file, file.name)
     for part, start in (("first", 0), ("second", 20), ("other", 40)):
@@ -55,14 +71,20 @@ def trained(kind, init="data/none", **changes):
     tokenizer[kind] = {**tokenizer[kind], **TINY[kind], **changes, "training": TRAINING}
     run = {**VALUES["run"], "device": "cpu", "grid_every": 0, "workers": 0}
     train_tokenizer.run(Params.model_validate({"run": run, "train_tokenizer": tokenizer}))
-    return load_tokenizer(Path("models/tokenizer"))[0], json.loads(Path("models/tokenizer/manifest.json").read_text())
+    return opened(Path("models/tokenizer"))
 
 
-@pytest.mark.usefixtures("clone")
-@pytest.mark.parametrize("kind", [kind for kind in TOKENIZERS if TOKENIZERS.has("recipe", kind)])
-def test_each_kind_is_trained_and_opened_again(kind):
-    model, manifest = trained(kind)
+def opened(folder):
+    """Return a tokenizer and its manifest."""
+    return load_tokenizer(folder)[0], json.loads((folder / "manifest.json").read_text())
+
+
+def test_each_kind_is_trained_and_opened_again(of_kind, monkeypatch):
+    kind, clone = of_kind
+    monkeypatch.chdir(clone)
+    model, manifest = opened(Path("models/tokenizer"))
     assert manifest["tokenizer_kind"] == kind and manifest["images_seen"] == 16
+    assert "classes" not in manifest and (kind != "vq_ar" or model.config.classes == 0)
     assert tuple(manifest["latent_shape"]) == model.latent_shape == (4, 3, 3)
     shards = ImageShards.open_parts(list(load_selection().parts), "val")
     images = torch.from_numpy(shards.__getitems__(range(2)))
@@ -78,32 +100,25 @@ def test_each_kind_is_trained_and_opened_again(kind):
 
 
 @pytest.mark.usefixtures("clone")
-@pytest.mark.parametrize("kind", [kind for kind in TOKENIZERS if TOKENIZERS.has("recipe", kind)])
-def test_given_weights_are_taken_as_they_are(kind):
-    model, _ = trained(kind)
-    shutil.copytree("models/tokenizer", "given")
-    again, manifest = trained(kind, init="given", frozen=True)
+def test_given_weights_are_taken_as_they_are(of_kind):
+    kind, other = of_kind
+    model, _ = opened(other / "models/tokenizer")
+    again, manifest = trained(kind, init=str(other / "models/tokenizer"), frozen=True)
     assert manifest["tokenizer_kind"] == kind and manifest["images_seen"] == 0
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
     assert not list(Path("curves/tokenizer").rglob("*.tsv"))
 
 
-@pytest.mark.parametrize("kind", ["kl", "dvae"])
-def test_without_a_training_weights_must_be_given(kind):
-    with pytest.raises(
-        ValidationError, match=f"`{kind}.frozen` is true: name weights in `train_tokenizer.training.init`"
-    ):
-        trained(kind, frozen=True)
+def test_without_a_training_weights_must_be_given():
+    told = r"`dvae\.frozen` is true: name weights in `train_tokenizer\.training\.init`"
+    with pytest.raises(ValidationError, match=told):
+        trained("dvae", frozen=True)
 
 
 @pytest.mark.usefixtures("clone")
-@pytest.mark.parametrize("classes", [False, True])
-def test_the_classes_of_the_chosen_parts_stand_in_the_manifest(classes):
+def test_the_classes_of_the_chosen_parts_stand_in_the_manifest():
     """A part that was not chosen has a class of its own, which the tokenizer does not know."""
-    model, manifest = trained("vq_ar", classes=classes)
-    if not classes:
-        assert "classes" not in manifest and model.config.classes == 0
-        return
+    model, manifest = trained("vq_ar", classes=True)
     known = set()
     for part in ("first", "second"):
         splits = json.loads(Path(f"data/shards/{part}/manifest.json").read_text())["splits"]
