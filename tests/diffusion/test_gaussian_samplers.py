@@ -35,34 +35,30 @@ def objective() -> Gaussian:
     return Gaussian(NoiseSchedule.named("cosine", 100))
 
 
-@pytest.mark.parametrize("solver", SOLVERS["gaussian"])
-def test_a_denoiser_that_knows_the_image_leads_to_it(objective: Gaussian, solver: str) -> None:
+def test_a_denoiser_that_knows_the_image_leads_to_it(objective: Gaussian) -> None:
     truth = torch.linspace(-1, 1, 32).reshape(2, 1, 4, 4)
     noise = torch.randn(truth.shape, generator=torch.Generator().manual_seed(0))
-    found = sample(lambda x, t, before: Denoised(truth), noise, objective, how(solver, 10), generators(2))
+    found = sample(lambda x, t, before: Denoised(truth), noise, objective, how("ddim", 10))
     torch.testing.assert_close(found, truth, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("solver", SOLVERS["gaussian"])
-def test_the_first_step_is_the_noisiest_and_each_has_the_x0_before(objective: Gaussian, solver: str) -> None:
+def test_the_first_step_is_the_noisiest_and_each_has_the_x0_before(objective: Gaussian) -> None:
     calls: list[tuple[int, bool]] = []
 
     def denoise(x: Tensor, steps: Tensor, before: Tensor | None) -> Denoised:
         calls.append((int(steps[0]), before is None))
         return Denoised(0.5 * x)
 
-    sample(denoise, torch.zeros(1, 1, 2, 2), objective, how(solver, 5), generators(1))
+    sample(denoise, torch.zeros(1, 1, 2, 2), objective, how("ddim", 5))
     steps = [step for step, _ in calls]
     assert steps[0] == 99 and steps == sorted(steps, reverse=True) and len(steps) == 5
     assert [first for _, first in calls] == [True, False, False, False, False]
 
 
-@pytest.mark.parametrize("steps", [30, 50, 60])
-@pytest.mark.parametrize("solver", ["ddim", "dpm"])
-def test_normal_data_stay_normal(objective: Gaussian, solver: str, steps: int) -> None:
+def test_normal_data_stay_normal(objective: Gaussian) -> None:
     """Of data N(0, s²) the best denoiser is linear, and the flow carries N(0, 1) to N(0, s²).
 
-    Also in steps that do not divide those of the noise, where diffusers' DDIM goes to another step than it asks next.
+    30 steps do not divide those of the noise, where diffusers' DDIM goes to another step than it asks next.
     """
     s = 0.5
     left = torch.from_numpy(objective.schedule.alphas_cumprod).float()
@@ -72,7 +68,7 @@ def test_normal_data_stay_normal(objective: Gaussian, solver: str, steps: int) -
         return Denoised(a.sqrt() * s**2 / (a * s**2 + 1 - a) * x)
 
     noise = torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(0))
-    found = sample(denoise, noise, objective, how(solver, steps))
+    found = sample(denoise, noise, objective, how("ddim", 30))
     assert float(found.std()) == pytest.approx(s * float(noise.std()), rel=0.06)
 
 
@@ -123,16 +119,6 @@ def test_an_image_does_not_depend_on_its_company(objective: Gaussian) -> None:
     assert not torch.equal(alone, other)
 
 
-def test_ddim_adds_noise_with_eta_alone(objective: Gaussian) -> None:
-    noise = torch.ones(1, 1, 4, 4)
-
-    def run(eta: float, seed: int) -> Tensor:
-        return sample(lambda x, t, b: Denoised(0.5 * x), noise, objective, how("ddim", 8, eta=eta), generators(1, seed))
-
-    assert torch.equal(run(0.0, 1), run(0.0, 2))
-    assert not torch.equal(run(1.0, 1), run(1.0, 2))
-
-
 def test_inpainting_keeps_what_is_known_and_fits_the_rest(objective: Gaussian) -> None:
     known = torch.full((2, 1, 4, 4), 0.8)
     mask = torch.zeros(2, 1, 4, 4)
@@ -176,9 +162,9 @@ def followed(scheduler: Any, outputs: list[Tensor], noise: Tensor) -> list[Tenso
     return made
 
 
-@pytest.mark.parametrize("steps", [5, 20])
-def test_a_step_of_ddpm_with_a_learned_range_is_that_of_diffusers(steps: int) -> None:
+def test_a_step_of_ddpm_with_a_learned_range_is_that_of_diffusers() -> None:
     """To 1e-5, but for the last step, where ours adds no noise."""
+    steps = 20
     objective = Gaussian(NoiseSchedule.named("linear", 1000), variance="learned_range")
     scheduler = DDPMScheduler(
         trained_betas=objective.schedule.betas, variance_type="learned_range", prediction_type="sample",
@@ -198,14 +184,13 @@ def test_a_step_of_ddpm_with_a_learned_range_is_that_of_diffusers(steps: int) ->
         torch.testing.assert_close(found, theirs[number + 1], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps", [6, 20])
-def test_dpm_is_that_of_diffusers(steps: int) -> None:
+def test_dpm_is_that_of_diffusers() -> None:
     objective = Gaussian(NoiseSchedule.named("cosine", 1000))
     scheduler = DPMSolverMultistepScheduler(
         trained_betas=objective.schedule.betas, algorithm_type="dpmsolver++", prediction_type="sample",
         timestep_spacing="trailing", final_sigmas_type="zero",
     )  # fmt: skip
-    scheduler.set_timesteps(steps)
+    scheduler.set_timesteps(20)
     noise = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
     def network(x: Tensor, t: int) -> Tensor:
@@ -214,7 +199,7 @@ def test_dpm_is_that_of_diffusers(steps: int) -> None:
     theirs = noise
     for step in scheduler.timesteps:
         theirs = scheduler.step(network(theirs, int(step)), step, theirs).prev_sample
-    ours = sample(lambda x, t, b: Denoised(network(x, int(t[0]))), noise, objective, how("dpm", steps))
+    ours = sample(lambda x, t, b: Denoised(network(x, int(t[0]))), noise, objective, how("dpm", 20))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
@@ -264,7 +249,7 @@ def test_the_way_back_of_ddim_finds_the_noise(objective: Gaussian) -> None:
     torch.testing.assert_close(encode(denoise, data, objective, how("ddim", 100)), noise, atol=0.15, rtol=0.05)
 
 
-@pytest.mark.parametrize("spacing", ["trailing", "leading", "linspace"])
+@pytest.mark.parametrize("spacing", ["trailing", "leading"])
 @pytest.mark.parametrize("solver", SOLVERS["gaussian"])
 def test_every_solver_takes_the_timesteps_of_the_spacing(objective: Gaussian, solver: str, spacing: Spacing) -> None:
     taken: list[int] = []
@@ -283,11 +268,11 @@ def test_every_solver_takes_the_timesteps_of_the_spacing(objective: Gaussian, so
     assert float(found.std()) == pytest.approx(0.5, rel=0.3 if solver == "ddpm" else 0.1)
 
 
-@pytest.mark.parametrize("steps", [2, 5])  # of which 1 - a' - σ² is below 0 in float32
-def test_few_steps_of_ddim_with_all_noise_are_finite(steps: int) -> None:
+def test_few_steps_of_ddim_with_all_noise_are_finite() -> None:
+    """Of 2 steps 1 - a' - σ² is below 0 in float32."""
     objective = Gaussian(NoiseSchedule.named("cosine", 1000))
     noise = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    found = sample(lambda x, t, b: Denoised(0.5 * x), noise, objective, how("ddim", steps, eta=1.0), generators(2))
+    found = sample(lambda x, t, b: Denoised(0.5 * x), noise, objective, how("ddim", 2, eta=1.0), generators(2))
     assert bool(found.isfinite().all())
 
 

@@ -60,9 +60,7 @@ def test_a_learned_variance_is_guided_where_asked(channels):
     torch.testing.assert_close(found.x0, expected.x0)
 
 
-@pytest.mark.parametrize(
-    ("time", "guided"), [(0.1, False), (0.2, True), (0.5, True), (0.7, True), (0.75, True), (0.8, False)]
-)
+@pytest.mark.parametrize(("time", "guided"), [(0.1, False), (0.2, True), (0.5, True), (0.75, True), (0.8, False)])
 def test_outside_the_interval_the_network_is_called_once_and_by_itself(time, guided):
     found, said, _, alone, both = velocities(Guidance(3.0, interval=(0.2, 0.75)), time)
     assert (alone, both) == (([], [6]) if guided else ([3], []))

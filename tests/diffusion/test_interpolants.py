@@ -149,20 +149,18 @@ def carried(flow, solver, steps, noise, **keys):
 
 
 @cache
-def limit(path):
-    """Return noise, and where 4096 steps of Heun take it, nearly exact compared with fewer steps."""
+def limit():
+    """Return noise, and where 2048 steps of Heun take it, nearly exact compared with fewer steps."""
     noise = torch.linspace(-1.5, 1.5, 40, dtype=torch.float64)[:, None]
-    return noise, carried(Flow(path=path), "heun", 4096, noise)
+    return noise, carried(Flow(), "heun", 2048, noise)
 
 
 @pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("heun", 2), ("dpm", 2)])
-@pytest.mark.parametrize("path", ["linear", "gvp"])
-def test_solvers_converge_at_their_order(path, solver, order):
+def test_solvers_converge_at_their_order(solver, order):
     """Twice the steps, an error 2^order smaller; of DPM-Solver++, whose ends are long in log(α / σ), with many."""
-    flow = Flow(path=path)
-    noise, truth = limit(path)
+    noise, truth = limit()
     steps = np.array([256, 512, 1024] if solver == "dpm" else [32, 64, 128, 256])
-    errors = [float((carried(flow, solver, int(n), noise) - truth).abs().mean()) for n in steps]
+    errors = [float((carried(Flow(), solver, int(n), noise) - truth).abs().mean()) for n in steps]
     slope = -np.polyfit(np.log(steps), np.log(errors), 1)[0]
     assert order - 0.4 < slope < order + 0.3, errors
 
@@ -179,7 +177,7 @@ def test_equal_steps_of_the_logarithm_show_the_whole_order_of_dpm(path):
         times = invert(torch.linspace(first, last, steps + 1, dtype=torch.float64))
         return follow(multistep(times[:-1], *flow.levels(times)), best(flow), noise)
 
-    truth, steps = carried(2048), np.array([16, 32, 64, 128])
+    truth, steps = carried(1024), np.array([16, 32, 64, 128])
     errors = [float((carried(int(n)) - truth).abs().mean()) for n in steps]
     assert -np.polyfit(np.log(steps), np.log(errors), 1)[0] == pytest.approx(2.0, abs=0.1), errors
 
@@ -188,7 +186,6 @@ def test_equal_steps_of_the_logarithm_show_the_whole_order_of_dpm(path):
     "course",
     [
         "sigma",
-        "increasing_decreasing",
         *(pytest.param(each, marks=pytest.mark.slow) for each in ("linear", "constant", "decreasing")),
     ],
 )
@@ -212,24 +209,23 @@ def test_the_sde_has_the_distribution_of_the_flow(course):
     assert not torch.allclose(found, carried(flow, "euler", 150, noise), atol=0.05)  # noise was added on the way
 
 
-@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize(
     ("course", "formula"),
     [
-        ("sigma", lambda t, scale: scale * t),
-        ("linear", lambda t, scale: scale * t),
-        ("constant", lambda t, scale: scale),
-        ("decreasing", lambda t, scale: (scale * math.cos(math.pi * (1 - t)) + 1) ** 2 / 4),
-        ("increasing_decreasing", lambda t, scale: scale * math.sin(math.pi * t) ** 2),
+        ("sigma", lambda t: 0.5 * t),
+        ("linear", lambda t: 0.5 * t),
+        ("constant", lambda t: 0.5),
+        ("decreasing", lambda t: (0.5 * math.cos(math.pi * (1 - t)) + 1) ** 2 / 4),
+        ("increasing_decreasing", lambda t: 0.5 * math.sin(math.pi * t) ** 2),
     ],
 )
-def test_a_step_of_the_sde_is_the_formula_in_float64(course, formula, scale):
+def test_a_step_of_the_sde_is_the_formula_in_float64(course, formula):
     """SiT: x - h (v - w s), after the noise √(2 w h) z in all but the last step, w of the scale by its formula."""
-    how = Sampling(solver="euler_maruyama", steps=5, diffusion_coefficient=course, diffusion_scale=scale)
+    how = Sampling(solver="euler_maruyama", steps=5, diffusion_coefficient=course, diffusion_scale=0.5)
     path = euler_maruyama(Flow(), how, [torch.Generator().manual_seed(3)])
     z = torch.randn(1, generator=torch.Generator().manual_seed(3)).double()
     x, x0, velocity, t = 0.3, -0.4, 0.9, float(path.times[1])
-    h, w, score = t - float(path.times[2]), formula(t, scale), ((1 - t) * x0 - x) / t**2
+    h, w, score = t - float(path.times[2]), formula(t), ((1 - t) * x0 - x) / t**2
     found = path.step(Denoised(torch.full((1, 1), x0), torch.full((1, 1), velocity)), 1, torch.full((1, 1), x))
     assert float(found) == pytest.approx(x - h * (velocity - w * score) + math.sqrt(2 * w * h) * float(z), rel=1e-5)
 
@@ -247,14 +243,13 @@ def test_the_way_back_finds_the_noise():
     torch.testing.assert_close(encode(denoise, data, flow, how), noise, atol=0.05, rtol=0)
 
 
-@pytest.mark.parametrize("keys", [{"target": "x0"}, {"target": "eps"}, {"target": "score"}, {"path": "vp"}])
+@pytest.mark.parametrize("keys", [{"target": "x0"}, {"path": "vp"}])
 def test_the_way_back_is_refused_where_no_velocity_is_finite_at_data(keys):
     with pytest.raises(DarkroomError, match="only a predicted velocity on the paths linear and gvp is finite"):
         encode(lambda x, t, b: Denoised(x, x), torch.zeros(1, 1), Flow(**keys), Sampling(solver="euler", steps=4))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("shift", [0.5, 3.0])
+@pytest.mark.parametrize(("target", "shift"), [("velocity", 3.0), ("score", 3.0), ("score", 0.5)])
 def test_sampling_begins_where_training_ends(target, shift):
     flow = Flow(target=target, shift=shift)
     trained = flow.times(np.linspace(0, 1 - 1e-7, 10_001), np.linspace(-30, 30, 10_001))

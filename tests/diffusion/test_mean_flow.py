@@ -93,7 +93,7 @@ def test_pairs_are_in_order_and_as_often_apart_as_asked() -> None:
     assert torch.equal(t[~apart, 0], first[~apart])
 
 
-@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("steps", [1, 5])
 def test_an_exact_average_leads_to_the_data_in_any_number_of_calls(steps: int) -> None:
     """One data point: u is ε - x_0, and calls see the ends of their steps."""
     target, noise = torch.full((3, 1, 2, 2), 0.7), torch.randn(3, 1, 2, 2)

@@ -14,7 +14,6 @@ from darkroom.diffusion.spacing import timesteps_of
         (10, 5, "trailing", [9, 7, 5, 3, 1]),
         (10, 5, "leading", [8, 6, 4, 2, 0]),
         (10, 4, "linspace", [9, 6, 3, 0]),
-        (10, "ddim5", "trailing", [8, 6, 4, 2, 0]),
         (1000, "ddim30", "trailing", list(range(0, 1000, 34))[::-1]),  # 34 is the smallest stride with 30 steps
         (300, "10,15,20", "trailing", None),
         (11, "2,3", "trailing", [10, 8, 6, 5, 0]),  # sections of 6 and 5
@@ -53,12 +52,11 @@ def test_a_respaced_schedule_has_the_noise_of_its_timesteps():
     np.testing.assert_allclose(whole.betas, schedule.betas, rtol=1e-9)
 
 
-@pytest.mark.parametrize("spacing", ["leading", "linspace"])
-def test_a_single_step_begins_at_noise(spacing):
+def test_a_single_step_begins_at_noise():
     with pytest.raises(ValueError, match="set it to trailing, or steps to 2 or more"):
-        Sampling(solver="ddim", steps=1, spacing=spacing)
+        Sampling(solver="ddim", steps=1, spacing="leading")
     assert timesteps_of(10, 1).tolist() == [9] and Sampling(solver="ddim", steps=1).count == 1
-    assert Sampling(solver="ddim", steps=2, spacing=spacing).count == 2
+    assert Sampling(solver="ddim", steps=2, spacing="leading").count == 2
 
 
 def test_a_spacing_that_nothing_reads_is_refused():

@@ -24,12 +24,10 @@ from models.tokenizers.small_vqgan import section as vqgan
 
 WORDS = {"colour": ("red", "blue"), "form": ("circle", "star"), "size": ("small", "large")}
 RECIPES = {
-    "kl by 4": (KLRecipe, kl(channels=[8] * 3), 4),
-    "kl by 8": (KLRecipe, kl(channels=[8] * 4), 8),
-    "kl by 16": (KLRecipe, kl(channels=[8] * 5), 16),
-    "dvae by 16": (DVAERecipe, dvae(layers=4), 16),
-    "vqgan by 16": (VQGANRecipe, vqgan(layers=4), 16),
-    "vq_ar by 16": (VQARRecipe, vq_ar(patch=16), 16),
+    "kl": (KLRecipe, kl(channels=[8] * 5)),
+    "dvae": (DVAERecipe, dvae(layers=4)),
+    "vqgan": (VQGANRecipe, vqgan(layers=4)),
+    "vq_ar": (VQARRecipe, vq_ar(patch=16)),
 }
 
 
@@ -46,20 +44,19 @@ class Pictures:
         return {"images": self.images[list(rows)]}
 
 
-@pytest.mark.parametrize("size", [72, 70])
 @pytest.mark.parametrize("kind", RECIPES)
-def test_every_tokenizer_learns_and_reconstructs_images_of_any_size(kind, size):
-    make, settings, factor = RECIPES[kind]
+def test_every_tokenizer_learns_and_reconstructs_images_of_any_size(kind):
+    """Of 70 pixels, which 16 does not divide."""
+    make, settings = RECIPES[kind]
     torch.manual_seed(0)
-    data = Pictures(size)
-    recipe = make(settings, training(), (3, size, size), data, data)
+    data = Pictures(70)
+    recipe = make(settings, training(), (3, 70, 70), data, data)
     images = torch.from_numpy(data.images)
     batch = Batch(np.arange(4), {"images": images})
     recipe.loss(batch)["loss"].backward()
     assert all(parameter.grad is not None for name, parameter in recipe.model.named_parameters() if "decoder" in name)
     model = recipe.model.eval()
-    side = -(-size // factor)
-    assert model.latent_shape[1:] == (side, side)
+    assert model.latent_shape[1:] == (5, 5)
     latents, _ = model.encode(images)
     assert latents.shape == (4, *model.latent_shape)
     assert model.decode(latents).shape == model.reconstruct(images).shape == images.shape
@@ -67,10 +64,10 @@ def test_every_tokenizer_learns_and_reconstructs_images_of_any_size(kind, size):
         assert model.decode_codes(model.encode_codes(images)).shape == images.shape
 
 
-@pytest.mark.parametrize("kind", [kind for kind in RECIPES if kind.endswith("16")])
+@pytest.mark.parametrize("kind", RECIPES)
 def test_the_last_row_and_column_go_on(kind):
     """An image of 70 pixels has the latents of one of 80 that goes on with its last pixels, and its pixels back."""
-    make, settings, _ = RECIPES[kind]
+    make, settings = RECIPES[kind]
     models = {}
     for size in (70, 80):
         torch.manual_seed(0)
@@ -82,7 +79,7 @@ def test_the_last_row_and_column_go_on(kind):
     assert torch.equal(models[70].decode(small), models[80].decode(large)[..., :70, :70])
 
 
-@pytest.mark.parametrize(("size", "patch"), [(9, 2), (18, 4), (5, 2), (3, 4)])
+@pytest.mark.parametrize(("size", "patch"), [(5, 2), (3, 4)])
 def test_a_transformer_takes_latents_that_its_patches_do_not_divide(size, patch):
     torch.manual_seed(0)
     model = DiT(DiTConfig(4, size, 3, 32, 1, 2, patch, learned_variance=True, rope=True))
@@ -101,8 +98,8 @@ def test_a_transformer_takes_latents_that_its_patches_do_not_divide(size, patch)
     assert (x.grad != 0).all()
 
 
-@pytest.mark.parametrize("size", [9, 10, 70])
-def test_a_unet_takes_images_that_its_levels_do_not_divide(size):
+def test_a_unet_takes_images_that_its_levels_do_not_divide():
+    size = 9
     model = unet(
         size=size,
         channels=(8, 16, 16),

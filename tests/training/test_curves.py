@@ -17,8 +17,11 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("git", ["no repository", "no commit", "a commit"])
-@pytest.mark.parametrize("records", [RECORDS, []], ids=["points", "no point"])
+@pytest.mark.parametrize(
+    ("git", "records"),
+    [("no commit", RECORDS), ("a commit", RECORDS), ("no repository", [])],
+    ids=["no commit", "a commit", "no repository, no point"],
+)
 def test_curves_are_those_of_dvclive(
     git: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ class Scored(Toy):
 
 
 def test_scores_come_when_due_of_the_averages_and_change_nothing(tmp_path):
+    """An evaluation that counts nothing repeats no histogram."""
     plain = train(Toy(), training(), run(), places(tmp_path / "plain"))
     scored = train(Scored(), training(), run(), places(tmp_path))
     for name, due in (("second.weight", [24, 48, 64]), ("first.3.bias", [16, 32, 48, 64])):
@@ -115,10 +116,6 @@ def test_scores_come_when_due_of_the_averages_and_change_nothing(tmp_path):
         assert told[64] == pytest.approx(float(scored.ema.state[module][key].sum()))
         assert f"plots/metrics/eval/{name}.tsv" in curves(tmp_path / "curves")
     assert weights(plain) == weights(scored)
-
-
-def test_an_evaluation_that_counts_nothing_repeats_no_histogram(tmp_path):
-    train(Scored(), training(), run(), places(tmp_path))
     written = sorted(path.name for path in (tmp_path / "logs" / "histograms").iterdir())
     assert written == [f"{images:09d}-codes.tsv" for images in (16, 32, 48, 64)]
 

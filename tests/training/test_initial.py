@@ -8,7 +8,6 @@ from torch import nn
 
 from darkroom.artifacts.manifest import file_hashes, sha256_file, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
@@ -34,11 +33,6 @@ def tokenizer(seed):
     return KLAutoencoder(build(kl(), 3, 16))
 
 
-def extractor(seed):
-    torch.manual_seed(seed)
-    return Classifier(in_channels=1, channels=[4, 4], features=8, classes=3, dropout=0.0)
-
-
 def pair(seed):
     torch.manual_seed(seed)
     return {"tokenizer": nn.Linear(2, 3), "discriminator": nn.BatchNorm1d(3)}
@@ -49,7 +43,7 @@ def same(one, other):
     return all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in pairs)
 
 
-MODELS = {"dit": dit, "tokenizer": tokenizer, "extractor": extractor}
+MODELS = {"dit": dit, "tokenizer": tokenizer}
 
 
 @pytest.fixture(autouse=True)
@@ -253,7 +247,6 @@ class TestURL:
             ("nosuch://weights/a.safetensors", "cannot be read: Protocol not known"),
             ("https://ann:secret@example.org/a.safetensors", "`init.url` contains a password"),
             ("https://example.org/a.ckpt?download=true", "is a pickle"),
-            ("hf://owner/name@main/pytorch_model.bin", "is a pickle"),
         ],
     )
     def test_what_cannot_be_had_is_a_sentence(self, tmp_path, address, sentence):

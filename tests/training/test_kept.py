@@ -62,11 +62,3 @@ def test_a_damaged_set_is_named(tmp_path):
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
     with pytest.raises(DarkroomError, match=r"images-000000000032 are missing or damaged: remove .* and train again"):
         saved(tmp_path, tmp_path / "out", save_every=32)
-
-
-def test_without_the_key_nothing_is_kept(tmp_path):
-    assert sorted(saved(tmp_path, tmp_path / "out")) == [
-        "line.safetensors",
-        "raw/line.safetensors",
-    ]
-    assert not (places(tmp_path).state / "kept").exists()

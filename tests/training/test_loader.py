@@ -121,10 +121,9 @@ def streamed(hook=None):
     return recipe
 
 
-@pytest.mark.parametrize("images", [8, 24, 40])
-def test_a_streamed_training_continues_bit_for_bit(tmp_path, images):
+def test_a_streamed_training_continues_bit_for_bit(tmp_path):
     whole = train(streamed(), training(), run(), places(tmp_path / "whole"))
-    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
+    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 24 else None  # noqa: E731
     with pytest.raises(SystemExit):
         train(streamed(hook), training(), run(), places(tmp_path))
     resumed = train(streamed(), training(), run(workers=2), places(tmp_path))
@@ -183,17 +182,16 @@ class Grouped(Streamed):
     groups = np.array([0] * 15 + [1, 2, 3, 4, 5])
 
 
-@pytest.mark.parametrize(("workers", "count"), [(0, 1), (2, 1), (0, 2)])
-def test_a_training_by_groups_reads_each_group_once_in_an_epoch_and_fetches_no_window(workers, count):
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_training_by_groups_reads_each_group_once_in_an_epoch_and_fetches_no_window(count):
     rows = Grouped()
     batches = [
-        joined(training_batches(rows, SEED, 0, 24, 6, workers, CPU, rank, count, "groups"))[1]["row"]
-        for rank in range(count)
+        joined(training_batches(rows, SEED, 0, 24, 6, 0, CPU, rank, count, "groups"))[1]["row"] for rank in range(count)
     ]
     read = torch.cat([each.reshape(4, -1) for each in batches], 1).numpy()
     assert (np.sort(Grouped.groups[read], axis=1) == np.arange(6)).all()
     assert len(set(read[read < 15].tolist())) == 4
-    assert workers or rows.fetched == ["read"] * 4 * count
+    assert rows.fetched == ["read"] * 4 * count
 
 
 def test_groups_of_one_image_each_are_refused_and_rows_without_groups_are_shuffled():

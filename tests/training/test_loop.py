@@ -15,14 +15,21 @@ from helpers import run, training
 from training.toy import Numbers, Toy, curves, places, weights
 
 
-@pytest.fixture
-def undisturbed(tmp_path):
-    trainer = train(Toy(), training(), run(), places(tmp_path / "whole"))
-    return weights(trainer), curves(tmp_path / "whole" / "curves")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("undisturbed")
 
 
-@pytest.mark.parametrize("images", [8, 16, 24, 56, 64])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture(scope="module")
+def undisturbed(folder):
+    """Weights and curves of a training that ran in `folder`."""
+    trainer = train(Toy(), training(), run(), places(folder))
+    return weights(trainer), curves(folder / "curves")
+
+
+@pytest.mark.parametrize(
+    ("images", "number"), [(16, signal.SIGTERM), (24, signal.SIGTERM), (64, signal.SIGTERM), (24, signal.SIGINT)]
+)
 def test_a_stopped_training_continues_bit_for_bit(tmp_path, undisturbed, images, number):
     """Weights, averages and every logged number equal those of an undisturbed training."""
     hook = lambda seen: os.kill(os.getpid(), number) if seen == images else None  # noqa: E731
@@ -79,9 +86,9 @@ def test_two_checkpoints_are_kept_and_stumps_are_swept(tmp_path):
     assert [p.name for p in sorted((tmp_path / "state").iterdir())] == ["images-000000000056", "images-000000000064"]
 
 
-@pytest.mark.parametrize("changes", [{"workers": 2}, {"keep": 5}, {"grid_every": 8}, {"trackers": ["tensorboard"]}])
-def test_how_it_runs_changes_no_bit(tmp_path, undisturbed, changes):
-    trainer = train(Toy(), training(), run(**changes), places(tmp_path))
+def test_how_it_runs_changes_no_bit(tmp_path, undisturbed):
+    how = run(workers=2, keep=5, grid_every=8, trackers=["tensorboard"])
+    trainer = train(Toy(), training(), how, places(tmp_path))
     assert weights(trainer) == undisturbed[0] and curves(tmp_path / "curves") == undisturbed[1]
 
 
@@ -97,9 +104,7 @@ def test_a_micro_batch_gives_the_same_gradients_to_rounding(tmp_path):
 
 
 def test_a_seed_decides_everything(tmp_path, undisturbed):
-    same = train(Toy(), training(), run(), places(tmp_path / "same"))
-    other = train(Toy(), training(seed=1), run(), places(tmp_path / "other"))
-    assert weights(same) == undisturbed[0] != weights(other)
+    assert weights(train(Toy(), training(seed=1), run(), places(tmp_path))) != undisturbed[0]
 
 
 def test_every_epoch_shows_every_image_once(tmp_path):
@@ -194,14 +199,19 @@ def test_a_phase_has_its_own_start_rate_betas_and_clipping(tmp_path):
     assert torch.stack([gradient.norm() for gradient in gradients]).norm() == pytest.approx(1e-3, rel=1e-3)
 
 
-@pytest.mark.parametrize("images", [24, 32, 40])
-def test_a_training_stopped_around_the_start_of_a_phase_continues_bit_for_bit(tmp_path, images):
-    whole = train(Later(), training(), run(), places(tmp_path / "whole"))
+@pytest.fixture(scope="module")
+def later(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("later")
+    return weights(train(Later(), training(), run(), places(folder))), curves(folder / "curves")
+
+
+@pytest.mark.parametrize("images", [32, 40])
+def test_a_training_stopped_around_the_start_of_a_phase_continues_bit_for_bit(tmp_path, later, images):
     hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
     with pytest.raises(SystemExit):
         train(Later(hook), training(), run(), places(tmp_path))
-    assert weights(train(Later(), training(), run(), places(tmp_path))) == weights(whole)
-    assert curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
+    assert weights(train(Later(), training(), run(), places(tmp_path))) == later[0]
+    assert curves(tmp_path / "curves") == later[1]
 
 
 def test_validation_comes_when_it_is_due_whatever_is_logged(tmp_path):
@@ -218,11 +228,11 @@ def test_a_picture_that_fails_loses_no_training(tmp_path, capsys, undisturbed):
     assert all(module.training for module in recipe.modules.values())
 
 
-def test_curves_and_journal_hold_what_they_promise(tmp_path):
-    train(Toy(), training(), run(), places(tmp_path))
-    lines = (tmp_path / "curves" / "plots" / "metrics" / "train" / "loss.tsv").read_text().splitlines()
+@pytest.mark.usefixtures("undisturbed")
+def test_curves_and_journal_hold_what_they_promise(folder):
+    lines = (folder / "curves" / "plots" / "metrics" / "train" / "loss.tsv").read_text().splitlines()
     assert lines[0] == "step\tloss" and [line.split("\t")[0] for line in lines[1:]] == ["16", "32", "48", "64"]
-    journal = [json.loads(line) for line in (tmp_path / "logs" / "train.jsonl").read_text().splitlines()]
+    journal = [json.loads(line) for line in (folder / "logs" / "train.jsonl").read_text().splitlines()]
     assert journal[-1]["images"] == 64 and "images_per_second" in journal[-1] and "val/loss" in journal[-1]
 
 

@@ -131,7 +131,9 @@ def test_an_orthogonalised_matrix_has_the_singular_vectors_of_the_first_and_no_v
 def test_of_several_matrices_each_is_orthogonalised_as_alone(shape):
     with seeded(6):
         matrices = torch.randn(5, *shape) * torch.tensor([1e-4, 1.0, 1e4, 1.0, 0.0])[:, None, None]
-    torch.testing.assert_close(orthogonalised(matrices), torch.stack([single(each) for each in matrices]))
+    found = orthogonalised(matrices)
+    torch.testing.assert_close(found, torch.stack([single(each) for each in matrices]))
+    assert not found[4].any()  # no gradient, no step
 
 
 def test_singular_values_of_five_orders_keep_three_digits_in_float32():
@@ -174,7 +176,7 @@ def test_each_quintic_is_the_nearest_to_one_of_what_the_one_before_leaves():
         high = 2 - low
 
 
-@pytest.mark.parametrize("rank", [1, 3, 40])
+@pytest.mark.parametrize("rank", [1, 40])
 @pytest.mark.parametrize("shape", [(40, 40), (40, 160)])
 def test_bfloat16_lifts_no_singular_value_above_what_the_quintics_stand(rank, shape):
     """Of a low rank the bound is nearly reached. What rounding leaves in other directions stays bounded, too."""
@@ -201,10 +203,6 @@ def test_a_training_in_bf16_orthogonalises_in_bfloat16():
     steps = [(each.weight.detach() - before) for each in (module, half)]
     difference = (steps[0] - steps[1]).norm() / steps[0].norm()
     assert 1e-4 < difference < 0.05
-
-
-def test_no_gradient_at_all_gives_no_step():
-    assert torch.equal(single(torch.zeros(16, 20)), torch.zeros(16, 20))
 
 
 def test_updates_are_the_formula_in_float64_for_maps_and_adamw_to_the_bit_for_the_rest():
@@ -281,9 +279,15 @@ def test_a_step_has_about_the_size_of_adamws():
 
 
 @pytest.mark.parametrize(
-    "layer", [nn.Conv2d(16, 200, 3), nn.ConvTranspose2d(16, 24, 2), nn.Conv2d(32, 64, 3, groups=2)], ids=str
+    ("layer", "layout"),
+    [
+        (nn.Conv2d(16, 200, 3), torch.contiguous_format),
+        (nn.Conv2d(16, 200, 3), torch.channels_last),
+        (nn.ConvTranspose2d(16, 24, 2), torch.contiguous_format),
+        (nn.Conv2d(32, 64, 3, groups=2), torch.contiguous_format),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_any_convolution_is_the_matrix_of_its_first_dimension_by_all_else(layer, layout):
     module = copy.deepcopy(layer).to(memory_format=layout)
     before = module.weight.detach().double().numpy()
@@ -426,14 +430,14 @@ class Wide(Toy):
 
 
 def test_a_training_that_stopped_continues_bit_for_bit(tmp_path):
-    settings = training(optimizer="muon", images=160)
+    settings = training(optimizer="muon")
     whole = train(Wide(), settings, run(), places(tmp_path / "whole"))
     assert isinstance(whole.optimizers["first"], Muon)
-    adamw = train(Wide(), training(images=160), run(), places(tmp_path / "adamw"))
+    adamw = train(Wide(), training(), run(), places(tmp_path / "adamw"))
     assert weights(adamw).keys() == weights(whole).keys() and weights(adamw) != weights(whole)
 
     def die(seen):
-        if seen >= 88:
+        if seen >= 40:
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):

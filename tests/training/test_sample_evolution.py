@@ -44,23 +44,25 @@ def shades(folder):
     return pixels[2 + 48 :: 98, 2 + 48 :: 98, 0].tolist()
 
 
-@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("batch", [1, 24])
-def test_it_is_drawn_at_doublings_and_at_the_end(end: int, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_drawn_at_doublings_and_at_the_end(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(after_step, "FIRST", 1000)
-    end -= end % batch
-    drawn = [seen for seen in range(batch, end + 1, batch) if sample_evolution_is_due(seen - batch, seen, end)]
-    doublings = [1000 * 2**k for k in range(20)]
-    at = {-(-doubling // batch) * batch for doubling in doublings}
-    assert drawn == sorted({*(seen for seen in at if seen <= end), end})
-    if batch == 1:
-        assert len(drawn) == points_of_sample_evolution(end)
+    at = {-(-1000 * 2**k // batch) * batch for k in range(20)}
+    for end in ENDS:
+        last = end - end % batch
+        drawn = [seen for seen in range(batch, last + 1, batch) if sample_evolution_is_due(seen - batch, seen, last)]
+        assert drawn == sorted({*(seen for seen in at if seen <= last), last}), end
+        if batch == 1:
+            assert len(drawn) == points_of_sample_evolution(end)
 
 
 def test_a_row_for_each_point_below_the_originals(tmp_path) -> None:
-    train(Copies(), training(), run(), places(tmp_path))
+    recipe = Copies()
+    recipe.captions = ["dark", "seven"]
+    train(recipe, training(), run(), places(tmp_path))
     facts = json.loads((tmp_path / "curves/sample_evolution.json").read_text())
-    assert facts == {"images": [8, 16, 32, 64], "originals": True, "by_class": True}
+    kept = {"originals": True, "by_class": True, "captions": ["dark", "seven"]}
+    assert facts == {"images": [8, 16, 32, 64], **kept}
     for name in ("sample_evolution.png", "sample_evolution.json"):
         assert (tmp_path / "logs" / name).read_bytes() == (tmp_path / "curves" / name).read_bytes(), (
             "for `darkroom show`"
@@ -69,15 +71,9 @@ def test_a_row_for_each_point_below_the_originals(tmp_path) -> None:
     assert first == [200, 200] and [row[1] for row in rows] == [7] * 4 and len({row[0] for row in rows}) == 4
 
 
-def test_texts_that_its_images_are_of_are_kept(tmp_path) -> None:
-    recipe = Shades()
-    recipe.captions = ["dark", "seven"]
-    train(recipe, training(), run(), places(tmp_path))
-    assert json.loads((tmp_path / "curves/sample_evolution.json").read_text())["captions"] == ["dark", "seven"]
-
-
-def test_it_shows_the_averaged_weights(tmp_path) -> None:
+def test_it_shows_the_averaged_weights_and_checkpoints_name_it_as_those_of_earlier_versions(tmp_path) -> None:
     trainer = train(Shades(), training(), run(), places(tmp_path))
+    assert list(trainer.state_dict()[0]["strip"]) == [f"{images:012d}" for images in (8, 16, 32, 64)]
     assert shades(tmp_path)[-1][0] == int(trainer.ema.state["second"]["bias"].abs() * 1e6) % 256
 
 
@@ -92,11 +88,6 @@ def test_a_killed_training_continues_it_and_run_changes_nothing(tmp_path) -> Non
         train(Shades(stop), training(), run(max_lost_seconds=1e-9, grid_every=8), places(tmp_path))
     train(Shades(), training(), run(grid_every=8), places(tmp_path))
     assert curves(tmp_path / "curves") == curves(tmp_path / "whole/curves")
-
-
-def test_checkpoints_name_it_as_those_of_earlier_versions(tmp_path) -> None:
-    trainer = train(Shades(), training(), run(), places(tmp_path))
-    assert list(trainer.state_dict()[0]["strip"]) == [f"{images:012d}" for images in (8, 16, 32, 64)]
 
 
 def test_of_a_long_training_the_last_points_are_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,9 @@ def drawn(positions: list[int], size: int, extra: int = 0) -> tuple[np.ndarray, 
     return normals.astype(np.float64), uniforms
 
 
-@pytest.mark.parametrize("target", ["eps", "x0", "v"])
-@pytest.mark.parametrize("gamma", [0.0, 0.7])
-def test_the_hybrid_loss_is_the_formula_in_float64(target: str, gamma: float) -> None:
+def test_the_hybrid_loss_is_the_formula_in_float64() -> None:
     positions = [0, 1, 2, 3, 4, 5]
-    made, given = recipe(section(diffusion={"target": target, "p2_gamma": gamma, "p2_k": 1.5})), batch(positions)
+    made, given = recipe(section(diffusion={"target": "v", "p2_gamma": 0.7, "p2_k": 1.5})), batch(positions)
     calls = told_to(made)
     found = made.loss(given)
     normals, uniforms = drawn(positions, 64)
@@ -51,8 +49,8 @@ def test_the_hybrid_loss_is_the_formula_in_float64(target: str, gamma: float) ->
     np.testing.assert_allclose(calls[0]["x"].double().numpy(), x, atol=1e-5)
     with torch.no_grad():
         output = made.model(*(calls[0][name] for name in ("x", "steps", "told"))).double().numpy()
-    wanted = {"eps": noise, "x0": x0, "v": np.sqrt(left) * noise - np.sqrt(1 - left) * x0}[target]
-    weight = (1.5 + left / (1 - left)).reshape(6) ** -gamma
+    wanted = np.sqrt(left) * noise - np.sqrt(1 - left) * x0
+    weight = (1.5 + left / (1 - left)).reshape(6) ** -0.7
     simple = weight * ((output[:, :1] - wanted) ** 2).mean(axis=(1, 2, 3))
     assert found["simple"].item() == pytest.approx(simple.mean(), rel=1e-5)
     assert found["loss"].item() == pytest.approx(simple.mean() + 0.001 * found["bound"].item(), rel=1e-5)
@@ -214,9 +212,7 @@ def test_the_preview_is_sampled_as_asked() -> None:
     assert np.array_equal(made.preview(), shown)  # also the noise that ddpm adds
 
 
-@pytest.mark.parametrize(
-    ("dropouts", "guided"), [((0.1, 0.5), True), ((0.0, 0.5), False), ((0.1, 0.0), False), ((0.0, 0.0), False)]
-)
+@pytest.mark.parametrize(("dropouts", "guided"), [((0.1, 0.5), True), ((0.0, 0.5), False), ((0.1, 0.0), False)])
 def test_the_preview_is_guided_where_all_conditions_were_dropped(dropouts: tuple[float, float], guided: bool) -> None:
     made = recipe(section(grids=FEW, diffusion=dict(zip(("image_dropout", "text_dropout"), dropouts, strict=True))))
     calls = told_to(made)

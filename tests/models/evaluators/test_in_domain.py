@@ -15,8 +15,7 @@ def images(n: int, channels: int = 3, side: int = 16) -> Tensor:
     return torch.randint(0, 256, (n, channels, side, side), dtype=torch.uint8, generator=generator)
 
 
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("widths", [[5], [6, 12], [8, 8, 20, 9]])
+@pytest.mark.parametrize(("channels", "widths"), [(1, [5]), (3, [6, 12]), (4, [8, 8, 20, 9])])
 def test_shapes(channels: int, widths: list[int]) -> None:
     network = Classifier(channels, 7, widths, 11, 0.1)
     assert network(images(3, channels)).shape == (3, 7)

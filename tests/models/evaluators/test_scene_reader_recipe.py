@@ -21,10 +21,23 @@ from training.toy import curves, places, weights
 CLEAN = ReaderAugment(blur=0.0, noise=0.0, colour=0.0)
 
 
+class Kept(Renders):
+    """Renders each picture once: in a training, that takes more than the updates."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.made = {}
+
+    def __getitems__(self, rows, positions=None):
+        for row in {*map(int, rows)} - self.made.keys():
+            self.made[row] = super().__getitems__([row])
+        return {name: np.concatenate([self.made[int(row)][name] for row in rows]) for name in ("images", "things")}
+
+
 def recipe(augment=CLEAN, count=32, kinds=KINDS, hook=None):
     torch.manual_seed(0)
     model = SceneReader(WORDS, [8], 1)
-    train_rows = Renders(3, "train", count, 16, kinds)
+    train_rows = Kept(3, "train", count, 16, kinds)
     if hook:
         read = train_rows.__getitems__
 
@@ -145,11 +158,10 @@ def test_it_learns_and_its_accuracy_is_that_of_captions(tmp_path):
     assert after["as_described"] <= min(after.values())
 
 
-@pytest.mark.parametrize("images", [8, 32])
-def test_a_stopped_training_continues_bit_for_bit(tmp_path, images):
+def test_a_stopped_training_continues_bit_for_bit(tmp_path):
     augment = ReaderAugment(blur=0.5, noise=0.1, colour=0.1)
     whole = train(recipe(augment), training(), run(), places(tmp_path / "whole"))
-    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
+    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 32 else None  # noqa: E731
     with pytest.raises(SystemExit):
         train(recipe(augment, hook=hook), training(), run(), places(tmp_path))
     resumed = train(recipe(augment), training(), run(), places(tmp_path))

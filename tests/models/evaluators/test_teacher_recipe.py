@@ -48,10 +48,9 @@ def test_it_learns_what_it_is_asked(tmp_path):
     assert trainer.records[0]["train/accuracy"] < 0.8 and trainer.records[-1]["val/accuracy"] == 1
 
 
-@pytest.mark.parametrize("images", [8, 32])
-def test_a_stopped_training_continues_bit_for_bit(tmp_path, images):
+def test_a_stopped_training_continues_bit_for_bit(tmp_path):
     whole = train(recipe(), training(), run(), places(tmp_path / "whole"))
-    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
+    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 32 else None  # noqa: E731
     with pytest.raises(SystemExit):
         train(recipe(hook=hook), training(), run(), places(tmp_path))
     resumed = train(recipe(), training(), run(), places(tmp_path))

@@ -5,10 +5,13 @@ import json
 import os
 import shutil
 import zipfile
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -145,6 +148,22 @@ def shorten(path: Path) -> Path:
 
 def write_clone() -> list[str]:
     """Write shards, a catalog, a KL tokenizer and its latents into the current folder; return the classes."""
+    shutil.copytree(_clone().name, ".", dirs_exist_ok=True)
+    return list(load_catalog(shards=None).classes)
+
+
+@cache
+def _clone() -> TemporaryDirectory[str]:
+    """Return a folder with them, made once a process."""
+    folder = TemporaryDirectory()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.name)
+        patch.setenv("DVC_ROOT", folder.name)
+        _write()
+    return folder
+
+
+def _write() -> None:
     for file in (DIGITS, ROOT / "dvc.yaml"):
         shutil.copy(file, file.name)
     make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(8, "RGB", "png"), default_label="none")
@@ -157,7 +176,6 @@ def write_clone() -> list[str]:
     write_manifest(folder, "tokenizer", tokenizer_kind="kl", **shape, files=file_hashes(folder))
     values = {"run": RUN, "encode_latents": {**VALUES["encode_latents"], "batch": 20}}
     encode_latents.run(EncodeParams.model_validate(values), "one")
-    return list(load_catalog(shards=None).classes)
 
 
 RUN = {**VALUES["run"], "device": "cpu", "grid_every": 0, "workers": 0}

@@ -236,16 +236,38 @@ def params(kind: str = "dit", calls: int = 2, **how: object) -> DistilledParams:
     )
 
 
-def trained_generator() -> None:
-    """Train a small flow on the clone's latents."""
-    write_clone()
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone with a small flow that was trained on its latents."""
+    folder = tmp_path_factory.mktemp("trained")
     values = deepcopy({name: VALUES[name] for name in ("run", "train_generator")})
     section = values["train_generator"]
     section["dit"] = {"model": {"width": 16, "depth": 1, "heads": 2, "patch": 2}, "diffusion": {}}
     section["training"] = training(validate_every=64).model_dump()
     stages = ("train_generator", "train_distilled", "sample_generator")
-    Path("dvc.yaml").write_text("".join(["stages:\n", *(f"  {name}: {{cmd: x, deps: []}}\n" for name in stages)]))
-    train_generator.run(validate(GeneratorParams, values))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("DVC_ROOT", str(folder))
+        write_clone()
+        Path("dvc.yaml").write_text("".join(["stages:\n", *(f"  {name}: {{cmd: x, deps: []}}\n" for name in stages)]))
+        train_generator.run(validate(GeneratorParams, values))
+    return folder
+
+
+@pytest.fixture
+def clone(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a copy of it the working folder."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+
+
+def rewrite(**changes: object) -> None:
+    """Change facts in the generator's manifest."""
+    folder = Path("models/generator")
+    there = json.loads((folder / "manifest.json").read_text())
+    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
+    write_manifest(folder, "generator", **(facts | changes))
 
 
 def test_nothing_to_distil_is_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +277,7 @@ def test_nothing_to_distil_is_no_training(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found["trained"], found["reason"]) == (False, "`train_distilled.kind` is none")
 
 
-def test_from_a_generator_to_images_in_two_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    trained_generator()
+def test_from_a_generator_to_images_in_two_calls(clone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     train_distilled.run(params())
     folder = Path("models/distilled")
     found, whole = open_artifact(folder, DISTILLED), open_artifact(Path("models/generator"), "generator")
@@ -294,31 +313,15 @@ def test_from_a_generator_to_images_in_two_calls(tmp_path: Path, monkeypatch: py
     )
 
 
-def test_latents_of_another_tokenizer_are_refused_before_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    trained_generator()
-    folder = Path("models/generator")
-    there = json.loads((folder / "manifest.json").read_text())
-    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
-    write_manifest(folder, "generator", **(facts | {"tokenizer": "0" * 64}))
+def test_latents_of_another_tokenizer_are_refused_before_the_training(clone: None) -> None:
+    rewrite(tokenizer="0" * 64)
     with pytest.raises(DarkroomError, match="data/latents was encoded by another tokenizer than models/generator"):
         train_distilled.run(params())
 
 
-def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    trained_generator()
+def test_of_another_generator_nothing_is_drawn(clone: None) -> None:
     train_distilled.run(params())
-    shutil.rmtree("models/generator")
-    shutil.rmtree(".darkroom")
-    values = deepcopy({name: VALUES[name] for name in ("run", "train_generator")})
-    values["train_generator"]["dit"] = {"model": {"width": 16, "depth": 1, "heads": 2, "patch": 2}, "diffusion": {}}
-    values["train_generator"]["training"] = training(validate_every=64, seed=9).model_dump()
-    train_generator.run(validate(GeneratorParams, values))
+    rewrite(images_seen=1)
     values = deepcopy({name: VALUES[name] for name in ("run", "sample_generator")})
     asked = validate(SampleParams, values | {"train_distilled": {"kind": "dit"}})
     with pytest.raises(ArtifactError, match="models/distilled was distilled from another generator"):

@@ -32,9 +32,7 @@ def filled(config=SMALL):
 # Of facebookresearch/DiT's code: 1000 classes, latents 4 x 32 x 32, learned variance, fixed positions counted.
 PUBLISHED = {
     ("S", 2): 32_963_360, ("S", 4): 32_945_024, ("S", 8): 33_148_160,
-    ("B", 2): 130_512_416, ("B", 4): 130_475_648, ("B", 8): 130_881_536,
-    ("L", 2): 458_102_816, ("L", 4): 458_053_760, ("L", 8): 458_594_816,
-    ("XL", 2): 675_129_632, ("XL", 4): 675_074_432, ("XL", 8): 675_683_072,
+    ("B", 2): 130_512_416, ("L", 2): 458_102_816, ("XL", 2): 675_129_632,
 }  # fmt: skip
 
 
@@ -204,14 +202,6 @@ def test_positions_are_those_of_the_published_weights():
     )
 
 
-def test_the_oracle_of_positions_tells_rows_from_columns():
-    """On a grid of 2 x 5 the first half of the width counts to 4 along a row, and the second to 1 down a column."""
-    table = published_positions(8, 2, 5).reshape(2, 5, 8)
-    np.testing.assert_allclose(table[0, :, 0], np.sin(np.arange(5)))
-    np.testing.assert_allclose(table[:, 0, 4], np.sin(np.arange(2)))
-    assert (table[0, :, :4] == table[1, :, :4]).all() and (table[:, :1, 4:] == table[:, 1:2, 4:]).all()
-
-
 def test_positions_leave_with_the_weights(tmp_path):
     """A network with another table samples as it was trained."""
     new, old = filled(), filled()
@@ -254,14 +244,6 @@ def test_time_and_label_matter():
         model(x, torch.tensor([t]), torch.tensor([y])) for t, y in ((100.0, 0), (900.0, 0), (100.0, 1), (100.0, 10))
     ]
     assert all((one - other).abs().max() > 1e-4 for i, one in enumerate(outputs) for other in outputs[:i])
-
-
-def test_weights_leave_and_return(tmp_path):
-    model = filled()
-    model.save_pretrained(tmp_path)
-    again = DiT.from_pretrained(tmp_path)
-    x, t, y = torch.randn(2, 4, 8, 8), torch.rand(2), torch.tensor([1, 10])
-    assert torch.equal(model(x, t, y), again(x, t, y)) and not again.training
 
 
 def test_guidance_is_the_formula_on_all_channels():

@@ -14,7 +14,7 @@ from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch
 
 SHAPE = (2, 4, 4)
-SAMPLING = DiTSampling(solver="euler", steps=25, guidance=1.5)
+SAMPLING = DiTSampling(solver="euler", steps=2, guidance=1.5)
 MEAN, STD = [0.5, -1.0], [2.0, 3.0]
 
 

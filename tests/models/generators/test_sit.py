@@ -92,10 +92,7 @@ def test_the_velocity_is_that_of_the_paper_s_equations(here: Path, learned: bool
         expected.append(theirs)
     assert float((expected[0] - expected[-1]).abs().max()) > 1e-3 * float(expected[0].abs().max()), "time counts"
 
-
-def test_samples_are_the_paper_s_steps_from_noise_to_data(here: Path) -> None:
-    tensors = write_sit(here / "some.pt", len(write_clone()))
-    sampler = imported(here / "some.pt")
+    # And samples are its steps from noise to data.
     noise = torch.randn(2, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     labels, x = torch.tensor([1, 0]), noise
     for step in range(3):
@@ -105,7 +102,7 @@ def test_samples_are_the_paper_s_steps_from_noise_to_data(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "solver", ["heun", "euler_maruyama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("euler", "dpm"))]
+    "solver", ["euler_maruyama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("euler", "dpm"))]
 )
 def test_every_solver_of_flows_samples_it(here: Path, solver: str) -> None:
     write_sit(here / "some.pt", len(write_clone()))
@@ -174,18 +171,11 @@ def test_a_head_of_neither_size_is_refused(here: Path) -> None:
         initialise({"dit": model}, Init(folder="other.pt"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"width": 32}, r"the weights of some.pt do not fit the model:\n  shape: dit/"),
-        ({"depth": 1}, r"unexpected: dit/blocks\.1"),
-    ],
-)
-def test_another_size_is_refused(here: Path, changes: dict[str, int], said: str) -> None:
+def test_another_size_is_refused(here: Path) -> None:
     write_sit(here / "some.pt", 3)
-    model = small(3, learned=False, **changes)
+    model = small(3, learned=False, width=32)
     model.sit = True
-    with pytest.raises(DarkroomError, match=said):
+    with pytest.raises(DarkroomError, match=r"the weights of some.pt do not fit the model:\n  shape: dit/"):
         initialise({"dit": model}, Init(folder="some.pt"))
 
 

@@ -148,8 +148,7 @@ def test_guidance_of_one_is_the_conditional_output_bit_for_bit():
     assert torch.equal(denoise(x, steps, None).x0, made(x, steps, text, words))
 
 
-@pytest.mark.parametrize("solver", ["ddpm", "ddim", "dpm"])
-def test_solvers_take_vectors_as_they_take_images(solver):
+def test_a_solver_takes_vectors_as_it_takes_images():
     """(N, D) becomes what (N, D, 1, 1) becomes."""
     made = network()
     text, words = texts()
@@ -160,7 +159,7 @@ def test_solvers_take_vectors_as_they_take_images(solver):
         found = denoise(x.flatten(1), steps, None)
         return found._replace(x0=found.x0[:, :, None, None])
 
-    how = Sampling(solver=solver, steps=5)
+    how = Sampling(solver="ddpm", steps=5)
 
     def generators():
         return [torch.Generator().manual_seed(each) for each in range(4)]
@@ -170,8 +169,7 @@ def test_solvers_take_vectors_as_they_take_images(solver):
     assert torch.allclose(flat, image.flatten(1), atol=1e-6)
 
 
-@pytest.mark.parametrize("solver", ["ddpm", "dpm"])
-@pytest.mark.parametrize("target", ["x0", "eps", "v"])
+@pytest.mark.parametrize(("solver", "target"), [("ddpm", "x0"), ("dpm", "v")])
 def test_an_embedding_does_not_depend_on_its_company(solver, target, one_thread):
     how, made = HOW.model_copy(update={"solver": solver}), prior(target=target)
     text, words = texts(7)

@@ -1,7 +1,6 @@
 import json
 
 import numpy as np
-import pytest
 import torch
 
 from darkroom.diffusion.scalers import EmbeddingScaler, spaced_rows
@@ -29,7 +28,6 @@ def test_rows_are_spread() -> None:
     assert len(rows) == 4096 and rows[0] == 0 and rows[-1] == 99_999
 
 
-@pytest.mark.parametrize("count", [5_000, 100_000, 10_000_000])
-def test_a_larger_collection_is_told_by_as_many_rows(count: int) -> None:
-    rows = spaced_rows(count, 1024)
-    assert len(rows) == 1024 and rows[0] == 0 and rows[-1] == count - 1
+def test_a_larger_collection_is_told_by_as_many_rows() -> None:
+    rows = spaced_rows(10_000_000, 1024)
+    assert len(rows) == 1024 and rows[0] == 0 and rows[-1] == 9_999_999

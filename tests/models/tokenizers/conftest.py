@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,20 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def digits() -> dict[str, Any]:
+    """Read the values of the preset once."""
+    return read_params(DIGITS)
+
+
 @pytest.fixture
-def checked(clone: Path) -> Callable[[Callable[[dict[str, Any]], None]], str]:
+def checked(clone: Path, digits: dict[str, Any]) -> Callable[[Callable[[dict[str, Any]], None]], str]:
     """Return a function that lets another change params.yaml's values, and then checks the clone."""
     (clone / "data").mkdir()
     (clone / "data" / "none").touch()
 
     def check_with(change: Callable[[dict[str, Any]], None]) -> str:
-        values = read_params(DIGITS)
+        values = deepcopy(digits)
         change(values)
         Path("params.yaml").write_text(yaml.safe_dump(values))
         return check()

@@ -222,7 +222,7 @@ def test_under_autocast_the_penalty_is_in_float32():
     assert found.item() == gradient_penalty(network, images).item()
 
 
-@pytest.mark.parametrize(("size", "channels", "side"), [(16, [4, 8, 8], 1), (32, [4, 8, 8], 5), (32, [4, 8, 8, 8], 1)])
+@pytest.mark.parametrize(("size", "channels", "side"), [(16, [4, 8, 8], 1), (32, [4, 8, 8], 5)])
 def test_logits_are_one_a_patch(size, channels, side):
     assert PatchDiscriminator(3, channels, 4)(torch.zeros(2, 3, size, size)).shape == (2, 1, side, side)
 

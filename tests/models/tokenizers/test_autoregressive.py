@@ -51,7 +51,7 @@ def test_the_draws_follow_the_softmax_of_what_is_left():
     assert torch.all((found - expected).abs() <= 5 * (expected * (1 - expected) / 100_000).sqrt())
 
 
-@pytest.mark.parametrize(("classes", "guidance"), [(0, 1.0), (3, 1.0), (3, 2.5)])
+@pytest.mark.parametrize(("classes", "guidance"), [(0, 1.0), (3, 2.5)])
 def test_codes_with_the_cache_are_those_without(classes, guidance):
     model, labels = sharp(classes), torch.arange(6) % max(1, classes)
     settings = choice(guidance=guidance)

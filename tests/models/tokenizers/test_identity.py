@@ -32,15 +32,14 @@ def test_latents_are_pixels_between_minus_one_and_one() -> None:
     torch.testing.assert_close(latents.double(), LEVELS.double() / 127.5 - 1, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_level_comes_back_from_every_type(dtype: torch.dtype) -> None:
-    """Levels are 2/255 apart, and a bfloat16 below 1 is at most 2^-9 off: the nearest level is the same."""
+def test_every_level_comes_back() -> None:
     latents, _ = tokenizer().encode(LEVELS)
-    assert torch.equal(tokenizer().decode(latents.to(dtype)), LEVELS)
+    assert torch.equal(tokenizer().decode(latents), LEVELS)
     assert torch.equal(tokenizer().reconstruct(LEVELS), LEVELS)
 
 
 def test_every_level_comes_back_from_stored_bfloat16() -> None:
+    """Levels are 2/255 apart, and a bfloat16 below 1 is at most 2^-9 off: the nearest level is the same."""
     stored = to_bfloat16(tokenizer().encode(LEVELS)[0].numpy())
     assert torch.equal(tokenizer().decode(torch.from_numpy(to_float32(stored))), LEVELS)
 
@@ -64,7 +63,7 @@ def test_the_stage_writes_it_and_it_is_opened_again(clone: Path, monkeypatch: py
     assert torch.equal(opened.reconstruct(LEVELS), LEVELS)
 
 
-@pytest.mark.parametrize("asked", [{"training": {"images": 3}}, {"frozen": True}, {"grid_images": 4}])
+@pytest.mark.parametrize("asked", [{"training": {"images": 3}}, {"frozen": True}])
 def test_keys_of_a_training_are_refused(asked: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match=r"nothing is trained|extra_forbidden"):
         Identity.model_validate(asked)

@@ -80,7 +80,7 @@ def undisturbed(tmp_path_factory):
     return weights(trainer), curves(folder / "curves"), trainer.records
 
 
-@pytest.mark.parametrize("images", [8, 16, 24, 40])
+@pytest.mark.parametrize("images", [16, 40])
 def test_a_training_with_everything_stops_and_continues_bit_for_bit(tmp_path, undisturbed, images):
     """Around the discriminator's start, 16, and its penalties, at 16 and 32."""
     settings = training(seed=3, images=48, precision="bf16")
@@ -123,8 +123,7 @@ def test_pieces_of_a_batch_train_the_same(tmp_path):
     assert values[0] == pytest.approx(values[1], rel=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_what_rounding_changes_of_the_images_changes_gradient_and_adaptive_weight_as_little(monkeypatch, seed):
+def test_what_rounding_changes_of_the_images_changes_gradient_and_adaptive_weight_as_little(monkeypatch):
     """A change of 1e-7 of the images, a rounding, moves both by 1e-4 at most, so that rounding decides no training.
 
     With a perceptual distance whose gradient has no bound it is 0.2 to 3 percent. The change stands for what another
@@ -138,7 +137,7 @@ def test_what_rounding_changes_of_the_images_changes_gradient_and_adaptive_weigh
         """
 
         def nudged(images):
-            generator = torch.Generator().manual_seed(seed)
+            generator = torch.Generator().manual_seed(0)
             x = to_network(images).double()
             return (x * (1 + size * (2 * torch.randint(0, 2, x.shape, generator=generator) - 1))).float()
 

@@ -25,7 +25,7 @@ def upstream(start, minimum, rate, epoch, updates):
     return used[:updates]
 
 
-@pytest.mark.parametrize("epoch", [1, 45, 100, 101, 250, 5000])
+@pytest.mark.parametrize("epoch", [1, 100, 101, 5000])
 def test_compounding_is_upstreams_loop(epoch):
     expected = upstream(1.0, 0.5, 1e-6, epoch, 3000)
     settings = rule("compounding", rate=1e-6)

@@ -46,27 +46,21 @@ def refused(attempt, kind, told, **changes):
 KINDS = ("kl", "dvae", "vqgan", "vq_ar")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "identity"])
-@pytest.mark.parametrize("channels", ["RGBA", "L", "RGB"])
+@pytest.mark.parametrize(("kind", "channels"), [*((kind, "RGBA") for kind in (*KINDS, "identity")), ("kl", "L")])
 def test_a_tokenizer_that_is_made_here_has_the_channels_of_its_images(attempt, kind, channels):
     assert "fit each other" in attempt(kind, ingest__channels=channels)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_size_that_does_not_divide_is_filled_up(attempt, kind):
+def test_a_size_that_does_not_divide_is_filled_up(attempt):
     """Also where the patch of the transformer does not divide the latent, as 2 does not 9."""
     unets = {"base.size": 11, "up.size": 33, "up.low_size": 11}
     changes = {f"train_decoder.unets.{key}": size for key, size in unets.items()}
-    assert "fit each other" in attempt(kind, ingest__image_size=33, **changes)
+    assert "fit each other" in attempt("vq_ar", ingest__image_size=33, **changes)
 
 
-@pytest.mark.parametrize(
-    ("kind", "key"),
-    [("dvae", "dvae.codebook_size"), ("vqgan", "vqgan.codebook_size"), ("vq_ar", "vq_ar.codebook_size")],
-)
-def test_more_codes_than_can_be_counted(attempt, kind, key):
-    told = f"`train_tokenizer.{key}` is 2097152: a codebook has at most 1,048,576 codes"
-    refused(attempt, kind, told, **{f"train_tokenizer.{key}": 2**21})
+def test_more_codes_than_can_be_counted(attempt):
+    told = "`train_tokenizer.dvae.codebook_size` is 2097152: a codebook has at most 1,048,576 codes"
+    refused(attempt, "dvae", told, **{"train_tokenizer.dvae.codebook_size": 2**21})
 
 
 @pytest.mark.parametrize("kind", ["vqgan", "vq_ar"])
@@ -78,18 +72,7 @@ def test_more_codes_than_an_update_has_latents(attempt, kind):
     assert "fit each other" in attempt(kind, **changes)
 
 
-@pytest.mark.parametrize("quantiser", ["lfq", "bsq"])
-def test_a_codebook_of_signs_is_a_power_of_two(attempt, quantiser):
-    changes = {"train_tokenizer.vqgan.quantiser": quantiser, "train_tokenizer.vqgan.codebook_size": 250}
-    refused(attempt, "vqgan", f"codebook_size is 250, but {quantiser} needs a power of two, such as 256", **changes)
-
-
-def test_levels_whose_product_is_another(attempt):
-    changes = {"train_tokenizer.vqgan.quantiser": "fsq", "train_tokenizer.vqgan.fsq.levels": [4, 4, 5]}
-    refused(attempt, "vqgan", "the product of fsq.levels is 80, but must be codebook_size, 256", **changes)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["kl", "vqgan"])
 def test_codes_of_what_has_codes(attempt, kind):
     """And a diffusion transformer trains on them."""
     if kind == "kl":
@@ -131,13 +114,11 @@ def test_published_weights_that_fit(published, attempt):
     ("changes", "told"),
     [
         ({"ingest.channels": "RGBA"}, "vae needs images of 3 channels, but these have 4: set `ingest.channels`"),
-        ({"ingest.channels": "L"}, "vae needs images of 3 channels, but these have 1"),
         (
             {"train_tokenizer.pretrained.folder": "gone"},
             "`train_tokenizer.pretrained.folder` is gone, which does not exist: A local folder with config.json",
         ),
         ({"train_tokenizer.pretrained.subfolder": "unet"}, "vae holds no config.json of a diffusers autoencoder"),
-        ({"encode_latents.latents": "codes"}, "`train_tokenizer.kind` is pretrained, which has no codes"),
     ],
 )
 def test_published_weights_that_do_not_fit(published, changes, told):
@@ -153,9 +134,6 @@ def test_published_weights_that_are_not_there(published):
     ("key", "told"),
     [
         ("train_tokenizer.teacher", "Weights of the perceptual network: models/teacher"),
-        ("score_tokenizer.vgg16", "For lpips, a file with torchvision's weights of VGG16"),
-        ("reference_stats.inception.weights", "A file with torch-fidelity's weights"),
-        ("train_tokenizer.training.init.folder", "A folder with weights, for example models/tokenizer of another run"),
         ("train_generator.training.init.folder", "A folder with weights, for example models/tokenizer of another run"),
     ],
 )

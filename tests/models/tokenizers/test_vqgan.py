@@ -1,18 +1,13 @@
 """The quantised autoencoder: its shapes, its files, its refusals."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from pydantic import ValidationError
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.check.check import check
-from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.protocol import Codes, load_tokenizer
 from darkroom.models.tokenizers.sections import FSQ
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer, config_of
-from darkroom.params.stage import read_yaml
 from models.tokenizers.small_vqgan import section
 
 QUANTISERS = ["vq", "simvq", "lfq", "bsq", "fsq"]
@@ -119,11 +114,3 @@ def test_kmeans_needs_as_many_vectors_as_codes():
     assert "`codebook_size` is 129" in told and "which are 128 (8 images of 4 x 4)" in told
     assert section(codebook_size=129, vq={"kmeans_init": False}).unfit((3, 16, 16), 8) is None
     assert section(quantiser="simvq", codebook_size=129).unfit((3, 16, 16), 8) is None
-
-
-def test_check_tells_before_any_work_what_does_not_fit_the_images():
-    params = read_yaml(Path("params.yaml"))
-    params["train_tokenizer"]["kind"] = "vqgan"
-    params["train_tokenizer"]["vqgan"] |= {"layers": 2, "codebook_size": 2**16, "quantiser": "vq"}
-    with pytest.raises(DarkroomError, match="k-means starts from the vectors of one batch, which are "):
-        check(params)

@@ -55,7 +55,7 @@ def contents(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.fixture(params=["memory", "folder", "file"])
+@pytest.fixture(params=["memory", "folder"])
 def where(request, tmp_path):
     clear()
     (tmp_path / "place").mkdir()
@@ -80,6 +80,7 @@ def names(where):
     return sorted({p.split(f"{KEY}/")[1].split("/")[0] for p in fs.find(base) if f"{KEY}/" in p})
 
 
+@pytest.mark.parametrize("where", ["memory", "folder", "file"], indirect=True)
 def test_what_was_pushed_is_fetched_on_another_machine(where, tmp_path, capsys):
     here, there = tmp_path / "a" / KEY, tmp_path / "b" / KEY
     path = checkpoint(here, 8)
