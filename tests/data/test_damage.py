@@ -69,12 +69,12 @@ def listed() -> list[tuple[str, str, str, str]]:
     return sorted((row["key"], row["reason"], row["source"], row["action"]) for row in rows)
 
 
-# The folder of the issue in small: 800 images, of which 40 are damaged.
+# A folder of 411 images, of which 31 are damaged, each in another way.
 
 
 @pytest.fixture(scope="module")
 def mess(tmp_path_factory: pytest.TempPathFactory) -> Mess:
-    return make_mess(tmp_path_factory.mktemp("people") / "my images", good=760, bad=40)
+    return make_mess(tmp_path_factory.mktemp("people") / "my images", good=380, bad=len(ALL))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def working(mess: Mess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     folder = tmp_path_factory.mktemp("working")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        take(mess.root)
+        take(mess.root, most=0.1)
         yield folder
 
 
@@ -92,31 +92,23 @@ def test_most_are_stored_and_the_damaged_are_listed_each_with_its_reason(mess: M
     assert listed() == sorted((*each, "quarantine") for each in mess.wrong)
     found = stored()
     assert found == mess.stored
-    assert len(found) == 760 and len(listed()) == 40
+    assert len(found) == 380 and len(listed()) == 31
 
 
 def test_the_manifest_counts_the_same(mess: Mess, working: Path) -> None:
     manifest = read_manifest(SHARDS, "shards")
     reasons = dict(sorted(Counter(reason for _, reason, _ in mess.wrong).items()))
     metadata = manifest["quarantine"]
-    assert (metadata["rows"], metadata["quarantine"], metadata["repair"], metadata["keep"]) == (40, reasons, {}, {})
+    assert (metadata["rows"], metadata["quarantine"], metadata["repair"], metadata["keep"]) == (31, reasons, {}, {})
     labels: Counter[str] = Counter()
     for split in SPLITS:
         labels.update(manifest["splits"][split]["labels"])
         assert manifest["splits"][split]["unlabelled"] == 0
     assert labels == Counter(label for label, _ in mess.stored.values())
     source = manifest["source"]
-    assert source["stop"] - source["start"] == 800
+    assert source["stop"] - source["start"] == 411
     assert source["ignored"] == {".pdf": sum(place.endswith(".pdf") for *_, place in mess.wrong)}
     assert str(mess.root.parent) not in json.dumps(manifest)
-
-
-def test_four_processes_write_the_same_bytes(
-    mess: Mess, working: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    take(mess.root, processes=4)
-    assert contents(SHARDS) == contents(working / SHARDS)
 
 
 # Fewer images, damaged in every way once.

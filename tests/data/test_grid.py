@@ -84,9 +84,7 @@ def test_transparent_images_lie_on_a_checkerboard() -> None:
         assert opaque(images[:, :channels]) is not None and (opaque(images[:, :channels]) == images[:, :channels]).all()
 
 
-@pytest.mark.parametrize(
-    ("size", "scale"), [(8, 12), (28, 3), (32, 3), (48, 2), (64, 2), (65, 1), (96, 1), (128, 1), (256, 1), (2000, 1)]
-)
+@pytest.mark.parametrize(("size", "scale"), [(8, 12), (32, 3), (48, 2), (64, 2), (65, 1), (96, 1), (2000, 1)])
 def test_images_are_shown_in_whole_pixels_at_about_96(size: int, scale: int) -> None:
     assert shown_scale(size) == scale
     images = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), dtype=np.uint8)

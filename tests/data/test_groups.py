@@ -7,6 +7,7 @@ import pickle
 import re
 import shutil
 from collections import defaultdict
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +66,43 @@ def measured(*parts: str) -> dict[str, Any]:
     return write_catalog(folder, parts)["leakage"]
 
 
+FRAMES = {"source": "folder", "path": "frames"}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Frames, the parts `keyed` and `units` of them, split by key and by name, and what the second one printed."""
+    folder = tmp_path_factory.mktemp("template")
+    with chdir(folder):
+        write_frames(Path("frames"))
+        ingested(FRAMES, "key", "keyed")
+        with redirect_stdout(io.StringIO()) as printed:
+            ingested(FRAMES, "name")
+        Path("printed").write_text(printed.getvalue())
+    return folder
+
+
 @pytest.fixture
-def frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def frames(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Go to a folder with the frames alone."""
     monkeypatch.chdir(tmp_path)
-    write_frames(Path("frames"))
-    return {"source": "folder", "path": "frames"}
+    shutil.copytree(template / "frames", "frames")
+    return FRAMES
 
 
-def test_no_unit_lies_in_two_splits_by_name_and_by_look(frames, capsys) -> None:
-    before = ingested(frames, "key", "keyed")
+@pytest.fixture
+def parted(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Go to a folder with the frames and both parts."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return FRAMES
+
+
+def test_no_unit_lies_in_two_splits_by_name_and_by_look(parted) -> None:
+    before, named = (read_manifest(SHARDS / part, KIND) for part in ("keyed", "units"))
     assert "groups" not in before and sum(len(splits) > 1 for splits in splits_of_units("keyed").values()) > 20
-    named = ingested(frames, "name")
     assert all(len(splits) == 1 for splits in splits_of_units().values())
-    printed = capsys.readouterr().out
+    printed = Path("printed").read_text()
     rule = "the first word of the file name, and near copies"
     assert f"split by group, by {rule}: 48 groups, the largest of 14 images, as diverse as 34 of equal size" in printed
     sizes = np.array([14 if unit % 3 == 0 else 4 for unit in range(48)])
@@ -87,7 +112,7 @@ def test_no_unit_lies_in_two_splits_by_name_and_by_look(frames, capsys) -> None:
     for split, fraction in FRACTIONS.items():
         assert abs(named["splits"][split]["images"] / sizes.sum() - fraction) <= 0.03
     assert set(named["splits"]["train"]["labels"]) == {"dwarves", "elves"}
-    looks = ingested(frames, "similar", "alike")
+    looks = ingested(parted, "similar", "alike")
     assert "similar images" in looks["groups"]["rule"] and looks["groups"]["groups"] >= 48
     assert sum(len(splits) > 1 for splits in splits_of_units("alike").values()) <= 2
 
@@ -106,14 +131,13 @@ def frame_of(key: str) -> str:
     return re.findall(r"[a-h][k-r]orc-\w+-\d+", key)[0]
 
 
-def test_twins_in_other_parts_can_be_left_out(frames) -> None:
+def test_twins_in_other_parts_can_be_left_out(parted) -> None:
     """A second part has every third frame of some units, and its own splits."""
     for number, path in enumerate(sorted(Path("frames").rglob("*.png"))):
         if number % 3 == 0 and path.stem[0] in "abc":
             Path("keyed").mkdir(exist_ok=True)
             shutil.copy(path, f"keyed/{path.name}")
-    ingested({**frames, "path": "keyed"}, "key", "keyed")
-    ingested(frames, "name")
+    ingested({**parted, "path": "keyed"}, "key", "keyed")
     parts = ["keyed", "units"]
     leaky = measured(*parts)
     assert leaky["near"] > 0.2
@@ -132,9 +156,9 @@ def test_twins_in_other_parts_can_be_left_out(frames) -> None:
     assert pickle.loads(pickle.dumps(others)).keys == others.keys
 
 
-def test_twins_are_refused_where_too_few_images_are_left(frames) -> None:
-    ingested(frames, "key")
-    train, test = (ImageShards.open_parts(["units"], split) for split in ("train", "test"))
+@pytest.mark.usefixtures("parted")
+def test_twins_are_refused_where_too_few_images_are_left() -> None:
+    train, test = (ImageShards.open_parts(["keyed"], split) for split in ("train", "test"))
     with pytest.raises(DarkroomError, match="239 of 239 held-out images have a near twin in training, and 2 others"):
         near_twins(train, train)
     test.leave_out(range(20, len(test)))
@@ -142,9 +166,8 @@ def test_twins_are_refused_where_too_few_images_are_left(frames) -> None:
         near_twins(train, test)
 
 
-def test_parts_by_key_stay_as_they_were_and_are_read_with_others(frames) -> None:
-    ingested(frames, "key", "keyed")
-    ingested(frames, "name")
+@pytest.mark.usefixtures("parted")
+def test_parts_by_key_stay_as_they_were_and_are_read_with_others() -> None:
     schemas = [pq.read_schema(SHARDS / part / "train" / NAME) for part in ("keyed", "units")]
     assert [schema.names for schema in schemas] == [IMAGES.names, [*IMAGES.names, "group"]]
     for split in SPLITS:
@@ -162,9 +185,8 @@ def test_parts_by_key_stay_as_they_were_and_are_read_with_others(frames) -> None
     assert not metadata  # nothing that waited is left
 
 
-def test_latents_and_embeddings_keep_the_groups_of_their_images(frames) -> None:
-    ingested(frames, "key", "keyed")
-    ingested(frames, "name")
+@pytest.mark.usefixtures("parted")
+def test_latents_and_embeddings_keep_the_groups_of_their_images() -> None:
     parts, folder = ["keyed", "units"], Path("made")
     for part in parts:
         make_latents(SHARDS, folder / "latents", part, shape=(2, 8, 8))

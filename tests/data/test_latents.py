@@ -1,6 +1,7 @@
 import hashlib
 import multiprocessing
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,16 +20,25 @@ from data.making import LATENT, contents, flip, linear_encode, make_latents, mak
 PARTS = ["second", "first"]
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def dtype(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def latents(root: Path, dtype: str) -> Path:
+in_float32 = pytest.mark.parametrize("dtype", ["float32"], indirect=True)  # where rounding changes nothing
+
+
+@pytest.fixture(scope="module")
+def template(parts: Path, dtype: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("latents")
     for part in PARTS:
-        make_latents(root, root.parent / "latents", part, dtype)
-    return root.parent / "latents"
+        make_latents(parts, folder, part, dtype)
+    return folder
+
+
+@pytest.fixture
+def latents(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "latents")
 
 
 def stored(images: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
@@ -62,6 +72,7 @@ def test_statistics_are_those_of_the_latent_distribution(root: Path, latents: Pa
         np.testing.assert_allclose(found.std, np.sqrt(variance), rtol=1e-12)
 
 
+@in_float32
 def test_the_widest_direction_is_that_of_the_latents_as_they_are_drawn(root: Path, latents: Path, dtype: str) -> None:
     """Against numpy's covariance of z = mean + exp(logvar / 2) noise, drawn often."""
     images = ImageShards.open_parts(PARTS, "train", root)
@@ -74,6 +85,7 @@ def test_the_widest_direction_is_that_of_the_latents_as_they_are_drawn(root: Pat
     assert reader.principal_deviation(max_rows=2) != reader.principal_deviation()
 
 
+@in_float32
 def test_two_writes_give_the_same_bytes(root: Path, latents: Path, dtype: str) -> None:
     before = contents(latents)
     make_latents(root, latents, "first", dtype)  # replaces what is there
@@ -151,14 +163,20 @@ def test_rows_outside_are_index_errors(root: Path, rows: list[int]) -> None:
 # --- mirror images ---
 
 
-@pytest.fixture
-def mixed(tmp_path: Path, dtype: str) -> Path:
-    """Two parts, of which only `true` has mirror images; shards and latents."""
-    make_part(tmp_path / "shards", "true", 0, 40, mirror=True)
-    make_part(tmp_path / "shards", "false", 40, 60)
+@pytest.fixture(scope="module")
+def mixed_template(dtype: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixed")
+    make_part(folder / "shards", "true", 0, 40, mirror=True)
+    make_part(folder / "shards", "false", 40, 60)
     for part in ("true", "false"):
-        make_latents(tmp_path / "shards", tmp_path / "latents", part, dtype)
-    return tmp_path
+        make_latents(folder / "shards", folder / "latents", part, dtype)
+    return folder
+
+
+@pytest.fixture
+def mixed(mixed_template: Path, tmp_path: Path) -> Path:
+    """Two parts, of which only `true` has mirror images; shards and latents."""
+    return shutil.copytree(mixed_template, tmp_path, dirs_exist_ok=True)
 
 
 def test_latents_of_mirror_images_are_beside_those_of_the_images(mixed: Path, dtype: str) -> None:
@@ -188,6 +206,7 @@ def test_statistics_are_those_of_what_training_sees(mixed: Path, dtype: str) -> 
     np.testing.assert_allclose(found.std, np.sqrt(variance), rtol=1e-12)
 
 
+@in_float32
 def test_mirror_images_are_checked_too_and_only_where_there_are_any(mixed: Path) -> None:
     path = mixed / "latents" / "true" / "train" / "00000.safetensors"
     flip(path, path.stat().st_size - 1)  # logvar_mirror of the last row
@@ -284,7 +303,7 @@ def test_latents_of_two_shapes_are_refused(root: Path) -> None:
         LatentShards.open_parts(PARTS, "train", root.parent / "latents")
 
 
-@pytest.mark.parametrize(("name", "value"), [("mean", np.nan), ("mean", np.inf), ("logvar", 100.0)])
+@pytest.mark.parametrize(("name", "value"), [("mean", np.nan), ("logvar", 100.0)])
 def test_a_diverged_tokenizer_is_named_by_shard_and_key(root: Path, name: str, value: float) -> None:
     key = ImageShards.open_parts(["first"], "train", root).keys[9]
 

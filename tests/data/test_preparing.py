@@ -206,17 +206,17 @@ UPRIGHT: dict[int, Callable[[NDArray], NDArray]] = {
 }
 
 
-@pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP"])
-@pytest.mark.parametrize("orientation", UPRIGHT)
-@pytest.mark.parametrize("crop", CROPS)
-def test_photographs_are_set_upright(orientation: int, crop: str, format: str) -> None:
+@pytest.mark.parametrize(
+    ("orientation", "format"), [*((orientation, "PNG") for orientation in UPRIGHT), (6, "TIFF"), (8, "WEBP")]
+)
+def test_photographs_are_set_upright(orientation: int, format: str) -> None:
     pixels = noise(12, 7)
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"lossless": True} if format == "WEBP" else {}
     image = open_image(saved(Image.fromarray(pixels), format, exif=exif, **options), 10**6)
     right = Image.fromarray(np.ascontiguousarray(UPRIGHT[orientation](pixels)))
-    assert (prepared(image, size=5, crop=crop) == prepared(right, size=5, crop=crop)).all()
+    assert (prepared(image, size=5) == prepared(right, size=5)).all()
     assert upright_size(image) == right.size
 
 
@@ -284,8 +284,9 @@ def test_a_profile_that_does_not_fit_is_ignored(profile: object) -> None:
 # Transparency.
 
 
-@pytest.mark.parametrize("crop", CROPS)
-@pytest.mark.parametrize("resample", sorted(FILTERS))
+@pytest.mark.parametrize(
+    ("crop", "resample"), [*(("center", name) for name in sorted(FILTERS)), ("adm", "bicubic"), ("random", "bicubic")]
+)
 def test_hidden_colours_do_not_bleed_in(crop: str, resample: str) -> None:
     pixels = np.zeros((24, 24, 4), dtype=np.uint8)
     pixels[:, :, 1] = 255  # green, and invisible

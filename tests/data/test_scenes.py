@@ -1,6 +1,7 @@
 """Scenes: their captions are true of the pixels, their bits stay, and captions can be read back."""
 
 import hashlib
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -95,23 +96,32 @@ def test_all_words_come_up() -> None:
     assert all(0.55 < share < 0.78 for share in fractions)
 
 
-@pytest.mark.parametrize("one", SCENES[:150], ids=range(150))
-def test_things_are_apart_whole_and_clearly_where_they_are_said_to_be(one: Scene) -> None:
+def faults(one: Scene) -> Iterator[str]:
+    """Yield what is wrong with the places of the things in a scene."""
     for thing in one.objects:
         low, high = RADII[thing.size]
-        assert low <= thing.radius <= high
-        assert all(thing.radius + MARGIN <= value <= 1 - thing.radius - MARGIN for value in (thing.x, thing.y))
+        if not low <= thing.radius <= high:
+            yield "size"
+        if not all(thing.radius + MARGIN <= value <= 1 - thing.radius - MARGIN for value in (thing.x, thing.y)):
+            yield "not whole"
     for first, second in combinations(one.objects, 2):
         far = max(abs(first.x - second.x), abs(first.y - second.y))
-        assert far >= first.radius + second.radius + GAP - 1e-12
+        if far < first.radius + second.radius + GAP - 1e-12:
+            yield "not apart"
     said = describe(one)
     if said.position:
         (thing,) = one.objects
-        assert all(abs(value - border) >= 0.05 for value in (thing.x, thing.y) for border in BORDERS)
+        if any(abs(value - border) < 0.05 for value in (thing.x, thing.y) for border in BORDERS):
+            yield "position"
     if said.relation:
         first, second = one.objects
         along, across = sorted([abs(first.x - second.x), abs(first.y - second.y)], reverse=True)
-        assert along >= 2 * across and (first.colour, first.form) != (second.colour, second.form)
+        if along < 2 * across or (first.colour, first.form) == (second.colour, second.form):
+            yield "relation"
+
+
+def test_things_are_apart_whole_and_clearly_where_they_are_said_to_be() -> None:
+    assert [(number, *wrong) for number, one in enumerate(SCENES[:150]) if (wrong := list(faults(one)))] == []
 
 
 def test_a_single_thing_fills_a_coloured_picture_as_its_caption_says() -> None:
@@ -171,7 +181,7 @@ AREAS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("size", [32, 64, 257])
+@pytest.mark.parametrize("size", [32, 257])
 def test_a_form_covers_its_area_within_its_box(form: str, size: int) -> None:
     thing = Thing("large", "red", form, 0.4821, 0.5137, 0.19)
     rows, columns, share = coverage(thing, size)

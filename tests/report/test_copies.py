@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from darkroom.artifacts.manifest import manifest_hash, write_manifest
 from darkroom.data.grid import contact_sheet, image_grid, save_png
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
-from report.making import CLASSES, Page, project
+from report.making import CLASSES, Page
 
 FLOOR = {f"copies_{space}": 0.0 for space in ("pixels", "moved", "features")} | {
     f"ct_{space}": 0.5 for space in ("pixels", "moved", "features")
@@ -62,9 +61,7 @@ def test_numbers_stand_beside_those_of_held_out_images(made: Path) -> None:
     assert len(pictures) == 3 and all(int(str(tag["width"])) == 8 * 98 + 2 for tag in pictures)
 
 
-def test_each_set_of_images_has_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    project(told=True)
+def test_each_set_of_images_has_its_table(told: Path) -> None:
     assert 'id="memorisation"' not in render("title", read_inputs())
     found("generator", HONEST)
     found("text", {name: value for name, value in HONEST.items() if "gap" not in name and name != "times_seen"})

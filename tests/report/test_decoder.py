@@ -15,15 +15,7 @@ from darkroom.report.headline import headlines
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
 from darkroom.report.trainings import drawn
-from report.making import DECODER, DIT, FLOOR, HALVES, PRIOR, REAL, TEXT, UNETS, Page, change, curve, project
-
-
-@pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Go to a folder in which a decoder and a prior seem to have been trained, sampled and scored."""
-    monkeypatch.chdir(tmp_path)
-    project(told=True)
-    return tmp_path
+from report.making import DECODER, DIT, FLOOR, HALVES, PRIOR, REAL, TEXT, UNETS, Page, change, curve
 
 
 def page() -> Page:
@@ -119,9 +111,7 @@ def test_u_nets_prior_and_scene_reader_have_their_curves(told: Path) -> None:
     assert all(f">{name}<" in chart for name in ("made", "of the text", "of another image"))
 
 
-def test_where_nothing_was_made_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    project()
+def test_where_nothing_was_made_nothing_is_told(made: Path) -> None:
     inputs = read_inputs(UNETS)
     assert inputs.decoder is None and inputs.text is None and inputs.prior is None
     text = page().text

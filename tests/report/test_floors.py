@@ -14,9 +14,11 @@ SFID = {"sfid": 30.5, "sfid_debiased": 28.25, "sfid_se": 1.5, "inception_score":
 DIVERSITY = {"diversity": 0.625, "diversity_se": 0.03125}
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def inception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go to a folder with Inception's scores."""
     monkeypatch.chdir(tmp_path)
+    project(inception=True)
 
 
 def with_scores(scores: dict[str, float], **card: Any) -> None:
@@ -33,8 +35,8 @@ def page() -> Page:
     return Page(render("title", read_inputs()))
 
 
+@pytest.mark.usefixtures("inception")
 def test_inceptions_own_scores_stand_beside_those_of_real_images() -> None:
-    project(inception=True)
     floor = {"n": 38, **FLOOR, "sfid": 20.5, "sfid_debiased": 18.25, "sfid_se": 2.5, "inception_score": 4.25}
     floors = {"in_domain": BASELINES["held_out"]["in_domain"], "inception": {**floor, "inception_score_se": 0.25}}
     with_scores(SFID, baselines={"held_out": floors})
@@ -45,14 +47,13 @@ def test_inceptions_own_scores_stand_beside_those_of_real_images() -> None:
     assert "sFID: the Fréchet distance in Inception" in found.text and not found.faults
 
 
+@pytest.mark.usefixtures("inception")
 def test_without_a_floor_they_stand_alone() -> None:
-    project(inception=True)
     with_scores(SFID, baselines={"held_out": {}})
     assert [value for value, _ in page().rows["inception_score"]] == [3.75, 0.125]
 
 
-def test_diversity_stands_beside_that_of_real_pairs() -> None:
-    project()
+def test_diversity_stands_beside_that_of_real_pairs(made: Path) -> None:
     real = {"n": 17, "diversity": 0.75, "diversity_se": 0.0625}
     pairs = {"pairs": 20, "pairs_held_out": 17, "seed": 0}
     with_scores(DIVERSITY, baselines={"diversity": real}, protocol={"diversity": pairs})

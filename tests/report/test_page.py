@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,19 @@ def page() -> Page:
     return Page(render(TITLE, read_inputs()))
 
 
+@pytest.fixture(scope="module")
+def html(template: Path) -> str:
+    """The page of the project as it is."""
+    with chdir(template):
+        return render(TITLE, read_inputs())
+
+
+@pytest.fixture(scope="module")
+def whole(html: str) -> Page:
+    """The same, read; tests leave it as it is."""
+    return Page(html)
+
+
 def read_back(shown: str) -> tuple[float, int, float]:
     """Return the number that a text shows, its decimals, and what divides it to be a share."""
     text = shown.replace("\N{MINUS SIGN}", "-").replace(",", "").strip()
@@ -79,8 +93,8 @@ def test_two_writes_are_equal_and_described(made: Path) -> None:
     assert set(open_artifact(Path("reports"), "report")["files"]) == {"index.html"}
 
 
-def test_every_number_is_its_rounded_value(made: Path) -> None:
-    shown = page().data
+def test_every_number_is_its_rounded_value(whole: Page) -> None:
+    shown = whole.data
     assert len(shown) > 20
     for value, text in shown:
         number, decimals, divisor = read_back(text)
@@ -225,8 +239,8 @@ def test_without_a_generator_the_tokenizers_own_images_are_the_headline(
     assert "noise floor" in html
 
 
-def test_only_inceptions_distance_is_called_fid(made: Path) -> None:
-    assert not re.search(r"\bFID\b", page().text)
+def test_only_inceptions_distance_is_called_fid(whole: Page) -> None:
+    assert not re.search(r"\bFID\b", whole.text)
 
 
 def test_notes_of_a_card_stand_below_the_table(made: Path) -> None:
@@ -234,13 +248,13 @@ def test_notes_of_a_card_stand_below_the_table(made: Path) -> None:
     assert "Note: too few samples & more." in page().text
 
 
-def test_counts_stand_above_the_scores(made: Path) -> None:
-    text = page().text
+def test_counts_stand_above_the_scores(whole: Page) -> None:
+    text = whole.text
     assert "n = 40" in text and "n = 260" in text and "n = 38" in text and "n = 719 and 720" in text
 
 
-def test_headline_compares_with_unseen_real_images(made: Path) -> None:
-    assert "38 real images of the test split, of the same classes, score 1.4 ± 1.2." in page().text
+def test_headline_compares_with_unseen_real_images(whole: Page) -> None:
+    assert "38 real images of the test split, of the same classes, score 1.4 ± 1.2." in whole.text
 
 
 def test_scores_of_too_few_images_say_so_in_place_of_an_error(made: Path) -> None:
@@ -261,8 +275,8 @@ def test_a_floor_of_too_few_images_leaves_the_distance_alone(made: Path) -> None
     assert "Of held-out real images" not in found.text and "a constant answer gets 0.3438" not in found.text
 
 
-def test_a_label_accuracy_stands_beside_what_real_images_and_a_constant_answer_get(made: Path) -> None:
-    text = page().text
+def test_a_label_accuracy_stands_beside_what_real_images_and_a_constant_answer_get(whole: Page) -> None:
+    text = whole.text
     assert "Of held-out real images it recognises 81.2%; a constant answer would be right for 34.4%." in text
     assert "a constant answer gets 0.3438" in text
     assert "10 captions that differ, a constant answer gets 0.2188" in text
@@ -288,53 +302,48 @@ def test_wilson_interval_ends_where_the_share_is_just_not_refused() -> None:
         assert 0 <= low <= hits / n <= high + 1e-12 <= 1 + 1e-12  # a rounding error below 1
 
 
-def test_page_refers_to_nothing_outside(made: Path) -> None:
-    html = render(TITLE, read_inputs())
-    found = Page(html)
-    for tag, attributes in found.tags:
+def test_page_refers_to_nothing_outside(template: Path, html: str, whole: Page) -> None:
+    for tag, attributes in whole.tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "base"}
         for name in ("src", "href", "xlink:href", "srcset", "action", "poster", "data"):
             assert (attributes.get(name) or "data:image/png;base64,").startswith("data:image/png;base64,")
     assert "@import" not in html and "url(" not in html and "@font-face" not in html
     without = re.sub(r"base64,[A-Za-z0-9+/=]+", "", html).replace("http://www.w3.org/2000/svg", "")
-    assert "http" not in without and str(made) not in without
+    assert "http" not in without and str(template) not in without
     without = re.sub(r" to (models/extractor|data/reference)\b", "", without)  # values of keys, in advice
     assert not re.search(r"\b(data|metrics|cards|samples|curves|models|reports|src|home|tmp)/", without)
 
 
-def test_tags_are_balanced_and_names_are_escaped(made: Path) -> None:
-    html = render(TITLE, read_inputs())
-    found = Page(html)
-    assert found.faults == []
+def test_tags_are_balanced_and_names_are_escaped(whole: Page) -> None:
+    assert whole.faults == []
     for name in (TITLE, *CLASSES, "formula of psnr <&>"):
-        assert name in found.text
-    assert not {"script", "b"} & {tag for tag, _ in found.tags}
+        assert name in whole.text
+    assert not {"script", "b"} & {tag for tag, _ in whole.tags}
 
 
-def test_pictures_are_inside(made: Path) -> None:
-    images = [attributes for tag, attributes in page().tags if tag == "img"]
+def test_pictures_are_inside(whole: Page) -> None:
+    images = [attributes for tag, attributes in whole.tags if tag == "img"]
     assert len(images) == 3 and all(image["alt"] for image in images)
-    assert "dag" in {attributes.get("class") for _, attributes in page().tags}
+    assert "dag" in {attributes.get("class") for _, attributes in whole.tags}
 
 
-def test_grids_are_shown_at_their_own_size_in_whole_pixels(made: Path) -> None:
+def test_grids_are_shown_at_their_own_size_in_whole_pixels(html: str) -> None:
     """A style that shrinks a picture would mix its pixels; a narrow page scrolls instead."""
-    html = render(TITLE, read_inputs())
     assert html.count('<div class="wide">\n<div class="sheet') == len(re.findall("<img ", html)) == 3
     assert re.search(r"\.sheet img \{ max-width: none; image-rendering: pixelated; \}", html)
 
 
-def test_each_column_stands_below_the_name_of_its_class(made: Path) -> None:
-    names = re.search(r'<div class="columns" style="(.*?)">(.*?)</div>', render(TITLE, read_inputs()), re.DOTALL)
+def test_each_column_stands_below_the_name_of_its_class(template: Path, html: str) -> None:
+    names = re.search(r'<div class="columns" style="(.*?)">(.*?)</div>', html, re.DOTALL)
     assert names is not None
-    with Image.open("samples/generator/grid.png") as picture:
+    with Image.open(template / "samples/generator/grid.png") as picture:
         assert names[1] == f"grid-template-columns:repeat(3,{(picture.width - 2) / 3}px)"
     titles = [str(attributes["title"]) for tag, attributes in Page(names[2]).tags if tag == "span"]
     assert titles == CLASSES  # also where they are cut off
 
 
-def test_rows_of_the_reconstructions_are_named(made: Path) -> None:
-    assert "originaldecodederror" in page().text and "below each of them" in page().text
+def test_rows_of_the_reconstructions_are_named(whole: Page) -> None:
+    assert "originaldecodederror" in whole.text and "below each of them" in whole.text
 
 
 def test_grid_that_is_not_full_has_no_row_names(made: Path) -> None:
@@ -374,8 +383,8 @@ def test_codes_have_their_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "encoded into codes" in found.text
 
 
-def test_a_tokenizer_without_codes_has_none_on_the_page(made: Path) -> None:
-    assert "codebook" not in page().text
+def test_a_tokenizer_without_codes_has_none_on_the_page(whole: Page) -> None:
+    assert "codebook" not in whole.text
 
 
 def test_samples_shown_are_counted(made: Path) -> None:
@@ -396,8 +405,8 @@ def test_a_class_without_images_has_no_column(made: Path) -> None:
     assert "their first 5 images" in text and "the first 2 of 3 classes" in text
 
 
-def test_data_card_counts(made: Path) -> None:
-    text, catalog = page().text, json.loads(Path("data/catalog/manifest.json").read_text())
+def test_data_card_counts(template: Path, whole: Page) -> None:
+    text, catalog = whole.text, json.loads((template / "data/catalog/manifest.json").read_text())
     for split, images in catalog["images"].items():
         assert f"{images:,} {split}" in text
     assert "7 images repeat an earlier one" in text and "5 one in another part, 2 one in another split" in text

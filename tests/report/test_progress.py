@@ -11,7 +11,7 @@ from darkroom.data.grid import contact_sheet, save_png
 from darkroom.errors import DarkroomError
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
-from report.making import CLASSES, UNETS, Page, project
+from report.making import CLASSES, UNETS, Page
 
 
 def write_evolution(name: str, count: int, **facts: Any) -> None:
@@ -49,9 +49,7 @@ def test_columns_of_texts_have_them_above(made: Path) -> None:
     assert titles[-2:] == ["a red <ring>", "two dogs"] and "a red <ring>\ntwo dogs" in page.text
 
 
-def test_each_u_net_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    project(told=True)
+def test_each_u_net_has_its_own(told: Path) -> None:
     for unet in UNETS:
         write_evolution(f"decoder/{unet}", 4, originals=True)
     text = Page(render("title", read_inputs(UNETS))).text

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -93,8 +92,10 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-@pytest.mark.parametrize("form", ["diffusers", "pt", "safetensors"])
-@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize(
+    ("form", "learned"),
+    [("diffusers", True), ("diffusers", False), ("pt", True), ("pt", False), ("safetensors", True)],
+)
 def test_what_is_exported_is_read_again_with_the_same_bits(form, learned):
     model = written(small(3, learned), GAUSSIAN if learned else FLOW)
     export(Path("export"), form)
@@ -137,15 +138,15 @@ def test_diffusers_transformer_answers_as_ours():
 
 
 @pytest.mark.parametrize(
-    ("diffusion", "solver"),
+    ("diffusion", "solver", "guidance"),
     [
-        (GAUSSIAN, "ddim"),
-        (GAUSSIAN.model_copy(update={"target": "v", "schedule": "sigmoid"}), "ddim"),
-        (GAUSSIAN.model_copy(update={"target": "x0"}), "ddim"),
-        (FLOW, "euler"),
+        (GAUSSIAN, "ddim", 1.0),
+        (GAUSSIAN, "ddim", 1.5),
+        (GAUSSIAN.model_copy(update={"target": "v", "schedule": "sigmoid"}), "ddim", 1.5),
+        (GAUSSIAN.model_copy(update={"target": "x0"}), "ddim", 1.5),
+        (FLOW, "euler", 1.5),
     ],
 )
-@pytest.mark.parametrize("guidance", [1.0, 1.5])
 def test_the_pipeline_makes_the_latents_and_images_of_our_sampler(diffusion, solver, guidance):
     patched = {"channels": [8], "patch": 2} if diffusion is FLOW else {}
     written(small(3, diffusion is not FLOW), diffusion, **patched)
@@ -197,15 +198,18 @@ def test_one_scale_for_all_channels_leaves_the_autoencoder_as_it_is():
     assert same(made.state_dict(), network.state_dict())
 
 
-def test_the_example_runs_without_darkroom(here):
+def test_the_example_runs_without_darkroom(here, monkeypatch):
     written(small(3))
     assert main(["export"]) == 0
     example = re.findall(
         r"```python\n(from diffusers.*?)```", (ROOT / "docs/how-to/published-weights.md").read_text(), re.DOTALL
     )[0]
-    blocked = "import sys\nsys.modules['darkroom'] = None\n"
-    done = subprocess.run([sys.executable, "-c", blocked + example], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "diffusers_modules":  # code of a pipeline that was opened before
+            monkeypatch.delitem(sys.modules, name)
+        elif name.partition(".")[0] == "darkroom":
+            monkeypatch.setitem(sys.modules, name, None)  # to import it is an error
+    exec(example, {})
     assert Path("image.png").is_file()
 
 
@@ -294,7 +298,7 @@ def test_a_generator_of_another_kind_leaves_as_it_is_stored():
         assert (Path("export") / name).read_bytes() == (folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("out", ["models/generator/exported", "samples", "models/generator"])
+@pytest.mark.parametrize("out", ["models/generator/exported", "samples"])
 def test_an_output_of_a_stage_is_no_place(out: str) -> None:
     with pytest.raises(DarkroomError, match=r"which the stage .* writes"):
         export(Path(out), "safetensors")

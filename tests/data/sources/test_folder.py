@@ -431,12 +431,13 @@ def test_captions_lie_in_caption_files_where_there_is_no_text_file(tmp_path: Pat
 WIDE = ["a red cat", "größer, schöner", "кошка на столе", "बिल्ली मेज पर है", "一只猫坐在桌子上", "猫 です", "猫", "γάτα"]
 
 
-@pytest.mark.parametrize("text", WIDE)
 @pytest.mark.parametrize("codec", ["utf-16", "utf-32"])
-@pytest.mark.parametrize("end", ["\r\n", ""])
-def test_utf16_is_read_by_its_mark(text: str, codec: str, end: str) -> None:
-    found, findings = caption_of((text + end).encode(codec))
-    assert found == text and [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
+def test_utf16_is_read_by_its_mark(codec: str) -> None:
+    expected = {text + end: (text, [Reason.CAPTION_NOT_UTF8]) for text in WIDE for end in ("\r\n", "")}
+    found = {text: caption_of(text.encode(codec)) for text in expected}
+    assert {
+        text: (caption, [finding.reason for finding in findings]) for text, (caption, findings) in found.items()
+    } == expected
 
 
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
@@ -447,17 +448,15 @@ def test_utf16_without_its_mark_is_read_where_its_letters_are_latin(codec: str) 
         assert caption_of(text.encode(codec))[0] is None
 
 
-@pytest.mark.parametrize("text", ["7", "A!", "ok", "+s", "1\t2\t", ":-)", "#1 @ 50%", "é", "猫", "5 €", "½", "❤"])
-def test_short_texts_in_utf8_are_captions(text: str) -> None:
-    assert caption_of(text.encode()) == (text, ())
+def test_short_texts_in_utf8_are_captions() -> None:
+    texts = ["7", "A!", "ok", "+s", "1\t2\t", ":-)", "#1 @ 50%", "é", "猫", "5 €", "½", "❤"]
+    assert {text: caption_of(text.encode()) for text in texts} == {text: (text, ()) for text in texts}
 
 
-LATIN = ["Café $5", "Peter´s Käfer", "été = summer", "café | rouge", "señorita <3", "naïve, 1±2", "25 °C – 5 €", "über"]
-
-
-@pytest.mark.parametrize("text", LATIN)
-def test_short_texts_in_windows_1252_are_captions(text: str) -> None:
-    assert caption_of(text.encode("cp1252"))[0] == text
+def test_texts_in_windows_1252_are_captions() -> None:
+    texts = ["Café $5", "Peter´s Käfer", "été = summer", "café | rouge", "señorita <3", "naïve, 1±2", "25 °C – 5 €"]
+    texts += ["été", "Ein grüner Baum – schön", "L’été «très» chaud à Besançon", "über", "5 × 3 €", "© 25 °C"]
+    assert [caption_of(text.encode("cp1252"))[0] for text in texts] == texts
 
 
 CONVERSATIONS = [
@@ -528,13 +527,6 @@ def test_random_bytes_are_no_caption() -> None:
 def test_other_encodings_are_refused_and_not_read_as_windows_1252(codec: str) -> None:
     text = {"cp1251": "кошка на столе", "shift-jis": "猫と日本語のテキスト", "gbk": "一只猫坐在桌子上"}[codec]
     assert caption_of(text.encode(codec))[0] is None
-
-
-@pytest.mark.parametrize(
-    "text", ["été", "Ein grüner Baum – schön", "L’été «très» chaud à Besançon", "über", "5 × 3 €", "© 25 °C"]
-)
-def test_windows_1252_is_read(text: str) -> None:
-    assert caption_of(text.encode("cp1252"))[0] == text
 
 
 @given(st.binary())
@@ -670,7 +662,6 @@ def test_texts_of_tables_that_are_not_utf8(tmp_path: Path) -> None:
         ("metadata.jsonl", b"[" * 100_000, "line 1 is not JSON"),
         ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` is list"),
         ("metadata.csv", b"file_name;text\n1.png;a cat; sitting\n", "3 fields.*put texts with a semicolon in"),
-        ("metadata.csv", b"file;text\n1.png;x\n", "metadata.csv has no column `file_name`, only `file`, `text`"),
         ("metadata.csv", "file_name\tbild\n".encode("utf-16"), "no column `text`, only `bild`, `file_name`"),
         ("metadata.csv", "file_name,text".encode("utf-16")[:-1], "cannot be read: .*truncated"),
         ("metadata.parquet", b"PAR1 and nothing else", "metadata.parquet cannot be read"),
@@ -692,8 +683,13 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path: Path, name: str, content:
     str(error.value).encode()
 
 
-@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("kind", [",", ";", "\t", "jsonl"])
+@pytest.mark.parametrize(
+    ("codec", "kind"),
+    [
+        *((codec, ",") for codec in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")),
+        *(("utf-8", kind) for kind in (";", "\t", "jsonl")),
+    ],
+)
 def test_tables_are_read_as_spreadsheets_write_them(tmp_path: Path, codec: str, kind: str) -> None:
     image(tmp_path / "ä.png")
     said = {"file_name": "ä.png", "text": "größer; rot, 猫", "label": "x"}

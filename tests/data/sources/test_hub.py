@@ -226,7 +226,7 @@ def test_a_damaged_file_stops_the_stage_and_names_the_row(tmp_path: Path) -> Non
 
 def test_without_the_package_the_way_to_get_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DarkroomError, match=r"pip install 'darkroom\[hub\]'"):
+    with pytest.raises(DarkroomError, match=r"pip install -e '\.\[hub\]'"):
         Hub(settings(), tmp_path)
 
 

@@ -132,8 +132,7 @@ def test_images_without_a_label_have_none_and_no_caption(tmp_path, monkeypatch):
     assert all((pixels == image).all() for (pixels, *_), image in zip(stored.values(), expected, strict=True))
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_folder_set_is_read_as_files_and_its_damage_named(tmp_path, processes):
+def test_a_folder_set_is_read_as_files_and_its_damage_named(tmp_path):
     images = made.pixels(12, 20, 20, 3)
     root = made.write_imagenette(tmp_path / "nette", images)
     paths = sorted(root.rglob("*.JPEG"))
@@ -142,7 +141,7 @@ def test_a_folder_set_is_read_as_files_and_its_damage_named(tmp_path, processes)
     paths[7].write_text("<html>404</html>")
     paths[9].write_bytes(paths[8].read_bytes())
     changes = {"dataset": "Imagenette", "options": {"size": "160px"}}
-    stored = ingested(Path("nette"), 20, processes=processes, **changes)
+    stored = ingested(Path("nette"), 20, **changes)
     whole = [number for number in range(12) if number not in (1, 5, 7, 9)]
     assert list(stored) == [f"imagenette-train-160px-{number:02d}" for number in whole]
     for number, (pixels, label, _) in zip(whole, stored.values(), strict=True):
@@ -263,12 +262,10 @@ def fail(error: Exception):
     return called
 
 
-@pytest.mark.parametrize(
-    ("dataset", "split"), [("CIFAR10", "train"), ("GTSRB", "test"), ("ImageNet", "train"), ("USPS", "train")]
-)
-def test_without_a_network_the_sentence_names_set_and_folder(dataset, split):
+@pytest.mark.parametrize("dataset", ["CIFAR10", "ImageNet"])
+def test_without_a_network_the_sentence_names_set_and_folder(dataset):
     with pytest.raises(DarkroomError) as error:
-        opened(dataset=dataset, split=split)
+        opened(dataset=dataset)
     said = str(error.value)
     assert said.startswith(f"{dataset} is missing or incomplete in .darkroom/downloads/torchvision/{dataset}")
     assert "copy that folder here" in said and ".download-" not in said
@@ -318,13 +315,7 @@ def test_a_damaged_file_that_looks_whole_is_named_and_not_taken(tmp_path, monkey
 
 REFUSED = [
     ({"dataset": "cifar10"}, "is cifar10, which is not a classification set of torchvision. Use one of .*CIFAR10"),
-    ({"dataset": "Birds"}, "is Birds, which is not a classification set of torchvision. Use one of "),
     ({"dataset": "VOCDetection"}, r"not a classification set"),
-    ({"dataset": "Cityscapes"}, r"not a classification set"),
-    ({"dataset": "CocoCaptions"}, r"not a classification set"),
-    ({"dataset": "UCF101"}, "not a classification set"),
-    ({"dataset": "FakeData"}, "not a classification set"),
-    ({"dataset": "ImageFolder"}, "not a classification set"),
     ({"split": "val"}, "`torchvision.split` is val, but for CIFAR10 it must be train or test"),
     ({"split": None}, "`torchvision.split` is null, but for CIFAR10 it must be train or test"),
     ({"dataset": "Food101", "split": None}, "must be the name of a split"),
@@ -336,10 +327,7 @@ REFUSED = [
         {"dataset": "Imagenette", "options": {"sise": "160px"}},
         "cannot open Imagenette with these settings: .*unexpected keyword .*sise",
     ),
-    ({"dataset": "Imagenette", "options": {"size": "100px"}}, "Unknown value '100px'"),
-    ({"options": {"train": False}}, "multiple values for keyword argument .train"),
     ({"options": {"root": "/"}}, "multiple values for argument .root"),
-    ({"dataset": "Imagenette", "options": {"split": "val"}}, "multiple values for keyword argument .split"),
 ]
 
 
@@ -351,15 +339,22 @@ def test_what_cannot_be_is_refused_before_any_work(monkeypatch, changes, sentenc
     assert not Path("data").exists()
 
 
-@pytest.mark.parametrize("dataset", SETS)
-def test_each_is_called_with_what_it_takes(dataset):
-    cls = find(dataset)
-    takes = set(parameters(cls))
-    split = "train" if {"train", "split"} & takes else None
-    options = {"split": "digits"} if dataset == "EMNIST" else {}
-    given = split_of(cls, settings(dataset=dataset, split=split, options=options))
-    inspect.signature(cls).bind(root="folder", **given, **options)
-    assert set(given) == ({"train"} if "train" in takes else {"split"} if "split" in takes else set())
+def test_each_is_called_with_what_it_takes():
+    wrong = []
+    for dataset in SETS:
+        cls = find(dataset)
+        takes = set(parameters(cls))
+        split = "train" if {"train", "split"} & takes else None
+        options = {"split": "digits"} if dataset == "EMNIST" else {}
+        try:
+            given = split_of(cls, settings(dataset=dataset, split=split, options=options))
+            inspect.signature(cls).bind(root="folder", **given, **options)
+        except (DarkroomError, TypeError) as error:
+            wrong.append((dataset, str(error)))
+            continue
+        if set(given) != ({"train"} if "train" in takes else {"split"} if "split" in takes else set()):
+            wrong.append((dataset, given))
+    assert wrong == []
 
 
 def test_a_caption_holds_the_label_alone():

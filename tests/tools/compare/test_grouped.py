@@ -11,7 +11,7 @@ import yaml
 
 from darkroom.cli import main
 from darkroom.tools.compare.grouped import as_text, grouped
-from tools.compare.test_seeds import CARD, git, keep, params, repository  # noqa: F401  (a fixture)
+from tools.compare.test_seeds import CARD, git, keep, params, repository, template  # noqa: F401  (fixtures)
 
 EVERY = ["a1", "a2", "b0", "b1", "b2", "more"]
 

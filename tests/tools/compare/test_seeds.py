@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -49,23 +50,37 @@ def keep(name: str, fd: float, values: dict[str, Any], card: dict[str, Any] | No
     git("reset", "-q", "--hard", "HEAD~1")
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three seeds of a method, three of another, and one run of other parameters."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three seeds of a method, three of another, and one run of other parameters; tests get a copy."""
+    folder = tmp_path_factory.mktemp("repository")
+    with pytest.MonkeyPatch.context() as patch:
+        entered(folder, patch)
+        git("init", "-q", "-b", "main")
+        write(SCORES["a0"], params(0))
+        git("add", ".")
+        git("commit", "-qm", "a0")
+        for seed in (1, 2):
+            keep(f"a{seed}", SCORES[f"a{seed}"], params(seed))
+        for seed in (0, 1, 2):
+            keep(f"b{seed}", SCORES[f"b{seed}"], params(seed, depth=4))
+        keep("more", SCORES["more"], params(0, depth=8))
+    return folder
+
+
+def entered(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Go to a folder, as somebody whom git knows."""
+    patch.chdir(folder)
     for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "x")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "x@example.org")
-    git("init", "-q", "-b", "main")
-    write(SCORES["a0"], params(0))
-    git("add", ".")
-    git("commit", "-qm", "a0")
-    for seed in (1, 2):
-        keep(f"a{seed}", SCORES[f"a{seed}"], params(seed))
-    for seed in (0, 1, 2):
-        keep(f"b{seed}", SCORES[f"b{seed}"], params(seed, depth=4))
-    keep("more", SCORES["more"], params(0, depth=8))
-    return tmp_path
+        patch.setenv(f"GIT_{who}_NAME", "x")
+        patch.setenv(f"GIT_{who}_EMAIL", "x@example.org")
+    return folder
+
+
+@pytest.fixture
+def repository(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a copy of the repository."""
+    return entered(shutil.copytree(template, tmp_path, dirs_exist_ok=True), monkeypatch)
 
 
 def test_runs_named_together_are_their_mean_with_the_error_between_them(repository: Path) -> None:

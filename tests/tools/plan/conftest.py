@@ -25,26 +25,36 @@ def overlay(values, changes):
             values[key] = change
 
 
+def write_clone(folder):
+    """Write all that it holds."""
+    (folder / "params.yaml").write_text(digits())
+    values = read_params(folder / "params.yaml")
+    overlay(values, yaml.safe_load(TINY.read_text()))
+    (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    shutil.copy(SOURCE / "dvc.yaml", folder)
+    (folder / "src").symlink_to(SOURCE / "src")
+    for name in ("data/none", "docs/dag.svg"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(SOURCE / name, folder / name)
+
+
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """The folder, which is the working folder; no environment variable that a plan sets outlives the test."""
-    (tmp_path / "params.yaml").write_text(digits())
-    values = read_params(tmp_path / "params.yaml")
-    overlay(values, yaml.safe_load(TINY.read_text()))
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    shutil.copy(SOURCE / "dvc.yaml", tmp_path)
-    (tmp_path / "src").symlink_to(SOURCE / "src")
-    for name in ("data/none", "docs/dag.svg"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(SOURCE / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
+    write_clone(tmp_path)
+    enter_clone(tmp_path, monkeypatch)
+    return tmp_path
+
+
+def enter_clone(folder, monkeypatch):
+    """Make it the working folder, and let no environment variable that a plan sets outlive the patch."""
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / ".darkroom/cache/compiled"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / ".darkroom/cache/compiled"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCE / "src"))
     libraries = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")]
     for name in (*libraries, "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "1" if name in libraries else "")
-    return tmp_path
 
 
 @pytest.fixture

@@ -112,7 +112,6 @@ def places(folder):
 
 
 CASES = [
-    ({}, {}),
     ({"grid_every": 40}, {}),
     ({"micro_batch": 3}, {}),
     ({}, {"validate_every": 64, "images": 128, "select": "best"}),

@@ -1,5 +1,6 @@
 """What a training with other settings is found to do: the evaluator's, on the clone's own data."""
 
+import shutil
 from contextlib import chdir
 
 import pytest
@@ -14,28 +15,42 @@ from darkroom.tools.tune import search, trial
 from darkroom.tools.tune.search import EXACT, KEYS, key_of
 from darkroom.training.recipe import Phase
 from helpers import run, training
-from tools.plan.conftest import SOURCE, clone  # noqa: F401
+from tools.plan.conftest import SOURCE, enter_clone, write_clone
 from training.toy import Toy, places
 
 STAGE = "train_extractor"
 
 
+@pytest.fixture(scope="module")
+def miniature(tmp_path_factory):
+    """A clone, a scratch folder of it in which its images were ingested, and its parts; tests get a copy."""
+    clone, kept = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("kept") / "scratch"
+    write_clone(clone)
+    with pytest.MonkeyPatch.context() as patch:
+        enter_clone(clone, patch)
+        with scratch() as folder:
+            parts = count_images({"ingest@first", "ingest@second"})
+            for name in ("ingest@first", "ingest@second", "catalog"):
+                with chdir(clone):
+                    assert rehearse(name, Miniature(folder, parts)).source == "measured"
+            shutil.copytree(folder, kept, symlinks=True)
+    return clone, kept, parts
+
+
 @pytest.fixture
-def attempts(clone, tmp_path, monkeypatch):  # noqa: F811
+def attempts(miniature, tmp_path, monkeypatch):
     """Returns what tries changes of the evaluator, in this process."""
+    clone, kept, parts = miniature
+    enter_clone(clone, monkeypatch)
     monkeypatch.setattr(trial, "BUDGET", 0.0)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    with scratch() as folder:
-        on = Miniature(folder, count_images({"ingest@first", "ingest@second"}))
-        for name in ("ingest@first", "ingest@second", "catalog"):
-            with chdir(clone):
-                assert rehearse(name, on).source == "measured"
+    on = Miniature(shutil.copytree(kept, tmp_path / "scratch", symlinks=True), parts)
 
-        def attempt(changes):
-            with chdir(clone):
-                return trial.attempt(STAGE, on, changes, tmp_path / "exact.pt")
+    def attempt(changes):
+        with chdir(clone):
+            return trial.attempt(STAGE, on, changes, tmp_path / "exact.pt")
 
-        yield attempt
+    return attempt
 
 
 def test_time_memory_loss_and_gradient_are_found(attempts):
