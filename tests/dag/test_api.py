@@ -15,7 +15,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 import darkroom
-from dag.sandbox import DARKROOM, Sandbox, copy_source
+from dag.sandbox import Sandbox, copy_source
+from darkroom.cli import main
 from darkroom.errors import DarkroomError
 
 
@@ -38,8 +39,8 @@ def test_samples_are_those_of_the_command(fresh: Sandbox, tmp_path: Path, monkey
         shutil.copytree(fresh.root / "models" / name, alone / "models" / name)
     assert darkroom.load(alone / "models/generator").sample(labels=[3], n=2, seed=4, **sampling).equal(drawn[:2])
     options = [word for key, value in sampling.items() for word in (f"--{key}", str(value))]
-    command = [*DARKROOM, "sample", "--labels", "3", "--images", "2", "--seed", "4", "--out", "out", *options]
-    subprocess.run(command, cwd=alone, env=fresh.environment, check=True)
+    monkeypatch.chdir(alone)
+    assert main(["sample", "--labels", "3", "--images", "2", "--seed", "4", "--out", "out", *options]) == 0
     assert pixels(alone / "out/4-0.png").equal(drawn[0])
     monkeypatch.chdir(fresh.root / "models/generator")  # a relative path is that of the caller
     assert generator.sample(labels=[3], n=2, seed=4, weights="model.safetensors").equal(drawn[:2])
@@ -51,8 +52,8 @@ def test_samples_are_those_of_the_command(fresh: Sandbox, tmp_path: Path, monkey
             generator.sample(labels=[label])
 
 
-def test_a_number_is_the_number_of_a_class_and_a_text_its_name(fresh: Sandbox) -> None:
-    generator = darkroom.load(fresh.root / "models/generator")
+def test_a_number_is_the_number_of_a_class_and_a_text_its_name(committed: Sandbox) -> None:
+    generator = darkroom.load(committed.root / "models/generator")
     generator.classes = ["1", "2", "0", *generator.classes[3:]]
     assert [generator._name(label) for label in (0, "0", 2)] == ["1", "0", "0"]
 
@@ -81,12 +82,12 @@ def test_latents_are_those_of_the_stage(committed: Sandbox) -> None:
         tokenizer.encode_codes(batch["image"])
 
 
-def test_scores_are_those_of_the_command(fresh: Sandbox) -> None:
+def test_scores_are_those_of_the_command(fresh: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.stack([each["image"] for each in darkroom.images("train", fresh.root)])
     for name, half in (("one", images[:40]), ("two", images[40:])):
         np.savez(fresh.root / f"{name}.npz", arr_0=half.permute(0, 2, 3, 1).numpy())
-    command = ("score", "one.npz", "--against", "two.npz", "--extractor", "models/extractor", "--threads", "1")
-    fresh.darkroom(*command)
+    monkeypatch.chdir(fresh.root)
+    assert main(["score", "one.npz", "--against", "two.npz", "--extractor", "models/extractor", "--threads", "1"]) == 0
     stored = json.loads((fresh.root / "score/scores.json").read_text())["scores"]
     extractor = fresh.root / "models/extractor"
     assert darkroom.score(images[:40], images[40:], extractor=extractor, threads=1) == stored
@@ -124,10 +125,15 @@ def test_the_wheel_scores_and_samples_without_a_checkout(committed: Sandbox, tmp
     environment = {**os.environ, "PYTHONPATH": str(target)}
     images, extractor = (str(committed.root / name) for name in ("samples/generator", "models/extractor"))
     command = ["score", images, "--against", images, "--extractor", extractor, "--threads", "1"]
-    load = f"import darkroom; print(darkroom.load({str(committed.root / 'models/generator')!r}).sample([3], n=1).shape)"
-    for words in (["-m", "darkroom", *command], ["-c", load]):
-        run = subprocess.run([sys.executable, *words], cwd=empty, env=environment, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
+    program = f"""
+import darkroom
+from darkroom.cli import main
+assert main({command}) == 0
+print(darkroom.load({str(committed.root / "models/generator")!r}).sample([3], n=1).shape)
+"""
+    words = [sys.executable, "-c", program]
+    run = subprocess.run(words, cwd=empty, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
     assert "torch.Size([1, 3, " in run.stdout and (empty / "score/scores.json").is_file()
     refused = [sys.executable, "-m", "darkroom", "train_generator"]
     stage = subprocess.run(refused, cwd=empty, env=environment, capture_output=True, text=True)

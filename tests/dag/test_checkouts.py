@@ -23,9 +23,8 @@ def test_a_checkout_with_crlf_has_the_same_bytes_and_its_scripts_run(tmp_path: P
     clone.run("workflow/setup")  # finds an environment and makes none
 
 
-def test_a_home_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    sandbox = Sandbox.clone_toy(tmp_path / "clone")
-    sandbox.environment |= {"HOME": os.devnull}
-    del sandbox.environment["DVC_GLOBAL_CONFIG_DIR"]
+def test_a_home_that_cannot_be_read_is_named(toy: Sandbox) -> None:
+    toy.environment |= {"HOME": os.devnull}
+    del toy.environment["DVC_GLOBAL_CONFIG_DIR"]
     with pytest.raises(AssertionError, match=r"'/dev/null/.*'\. If that is in HOME, set HOME to a folder"):
-        sandbox.snakemake("--dry-run")
+        toy.snakemake("--dry-run")

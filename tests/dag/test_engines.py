@@ -57,11 +57,6 @@ def test_dvc_makes_the_same_bytes(committed: Sandbox, fresh: Sandbox, stages: tu
     assert NOTHING in fresh.snakemake("--dry-run")
 
 
-def test_a_picture_of_the_data_trains_nothing(fresh: Sandbox) -> None:
-    fresh.edit({"catalog": {"grid_images": 2}})
-    assert fresh.ran("dvc", "repro") == ["catalog", "report"]
-
-
 def test_the_toy_through_dvc_is_the_toy_through_snakemake(toy_made: Sandbox, tmp_path: Path) -> None:
     """The order of the entries of dvc.lock is that in which stages ended, and stays once it is committed."""
     other = Sandbox.clone_toy(tmp_path / "clone")

@@ -9,6 +9,7 @@ import pytest
 from dag.sandbox import Sandbox
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_what_depends_on_it_and_the_difference_shows(toy: Sandbox) -> None:
     experiment = ("dvc", "exp", "run", "--name", "other", "-S", "train_extractor.training.seed=1")
     assert toy.ran(*experiment) == ["train_extractor", "score_generator", "report"]

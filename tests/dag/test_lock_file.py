@@ -88,7 +88,7 @@ def test_an_entry_that_is_not_complete_is_found(left: str) -> None:
         entries(left)
 
 
-@pytest.mark.parametrize("left", ["", SMALL[:40], SMALL[:-1]])
+@pytest.mark.parametrize("left", ["", SMALL[:-1]])
 def test_that_of_the_index_comes_back_byte_for_byte(clone, left: str) -> None:
     LOCK.write_text(SMALL)
     commit("results")
@@ -181,7 +181,7 @@ def test_a_dvc_that_is_writing_is_waited_for(clone) -> None:
     assert LOCK.read_text() == written and not BROKEN.exists()
 
 
-FEW = TEXT[: TEXT.index("  encode_latents")]  # to parse all of it takes DVC two seconds
+FEW = TEXT[: TEXT.index("  train_extractor")]  # to parse all of it takes DVC two seconds
 VALUES = st.floats(allow_nan=False) | st.booleans() | st.integers() | st.text(max_size=120) | st.none()
 NAMES = st.sampled_from(list(entries(FEW))) | st.text("abc@-_. #:'", min_size=1, max_size=8) | st.just("a" * 130)
 
@@ -207,11 +207,9 @@ def test_one_entry_is_written_as_dvc_writes_the_whole_file(name: str, command: s
         "",
         FEW[:-9],
         FEW + "datasets: []\n",
-        FEW + "# end\n",
         FEW.replace("  catalog:\n", "  # the images\n  catalog:\n"),
         "schema: '2.0'\nstages:\n  catalog:\n    cmd: &id001 [a]\n  b:\n    cmd: *id001\n",
         FEW.replace("  catalog:\n", "  'catalog':\n"),
-        "stages: {}\n",
         "a: 1\n" + FEW,
     ],
 )

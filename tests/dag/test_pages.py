@@ -17,6 +17,22 @@ ELSEWHERE = re.compile(
 )
 # The pages have image counts of real runs; the tiny DAG has few.
 MANY = re.compile(r"(?<=images=)\d{3,}")
+# What `first-run` and README run, too.
+SLOW = {"did-it-help"}
+NOTEBOOKS = sorted((SOURCE / "notebooks").glob("*.ipynb"))
+PYTHON = ["README.md", "docs/reference/python.md", *(f"notebooks/{path.name}" for path in NOTEBOOKS)]
+# Runs the programs of a JSON file, each with names of its own, and writes the errors beside it.
+ONE_BY_ONE = """
+import json, sys, traceback
+from pathlib import Path
+path, errors = Path(sys.argv[1]), {}
+for name, code in json.loads(path.read_text()).items():
+    try:
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    except BaseException:
+        errors[name] = traceback.format_exc()
+path.with_name("errors.json").write_text(json.dumps(errors))
+"""
 
 
 def scripts(page: Path) -> list[str]:
@@ -56,7 +72,13 @@ def captioned(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> S
     return clone
 
 
-@pytest.mark.parametrize("page", pages(".", "docs/tutorials"), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW))
+        for page in pages(".", "docs/tutorials")
+    ],
+)
 def test_a_tutorial_runs(captioned: Sandbox, committed: Sandbox, page: Path, tmp_path: Path) -> None:
     clone = committed if page.stem == "text-to-image" else captioned  # it is about CLIP, prior and decoder
     run(page, clone.copy(tmp_path / "a clone with spaces"))
@@ -68,17 +90,26 @@ def test_a_page_runs(fresh: Sandbox, page: Path) -> None:
     run(page, fresh)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference/python.md"])
-def test_python_blocks_run(captioned: Sandbox, page: str) -> None:
-    code = "\n".join(blocks(ROOT / page, "python"))
-    captioned.run(
-        sys.executable, "-c", f"{code}\nassert images.shape[0] == 16 and latents.shape[0] == 16 and len(table)"
-    )
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in (SOURCE / "notebooks").glob("*.ipynb")))
-def test_a_notebook_runs(captioned: Sandbox, name: str) -> None:
-    cells = json.loads((SOURCE / f"notebooks/{name}.ipynb").read_text())["cells"]
+def python(name: str) -> str:
+    """Return the Python of a page or a notebook."""
+    if name.endswith(".md"):
+        checked = "assert images.shape[0] == 16 and latents.shape[0] == 16 and len(table)"
+        return "\n".join([*blocks(ROOT / name, "python"), checked])
+    cells = json.loads((SOURCE / name).read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert len(code) > 3
-    captioned.run(sys.executable, "-c", "\n".join(code))
+    return "\n".join(code)
+
+
+@pytest.fixture(scope="module")
+def errors(captioned: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what went wrong in the Python of pages and notebooks, which one process ran."""
+    path = tmp_path_factory.mktemp("python") / "programs.json"
+    path.write_text(json.dumps({name: python(name) for name in PYTHON}))
+    captioned.run(sys.executable, "-c", ONE_BY_ONE, str(path))
+    return json.loads(path.with_name("errors.json").read_text())
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python_runs(errors: dict[str, str], name: str) -> None:
+    assert name not in errors, errors[name]

@@ -28,7 +28,6 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "tokenizer": ({"train_tokenizer": {"kl": {"kl_weight": 0.01}}}, PIXELS),
     "clip": ({"train_clip": {"training": {"seed": 9}}}, {"train_clip", *EMBEDDINGS, *TEXTS}),
     "base": ({"train_decoder": {"unets": {"base": {"model": {"layers": 2}}}}}, {"train_decoder@base", *SAMPLES}),
-    "up": ({"train_decoder": {"unets": {"up": {"model": {"layers": 2}}}}}, {"train_decoder@up", *SAMPLES}),
     "sampling": ({"sample_decoder": {"common": {"steps": 3}}}, SAMPLES),
     "pictures": ({"sample_decoder": {"pictures": {"inpainted": 2}}}, {"sample_decoder", "score_decoder"}),
     "prior": ({"train_prior": {"model": {"depth": 2}}}, {"train_prior", "sample_text", "score_text"}),

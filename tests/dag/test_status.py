@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,19 +26,27 @@ stages:
 BEFORE, NOW = {"darkroom.a": {"loss": "1"}}, {"darkroom.a": {"loss": "2"}}
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository of DVC in which everything is up to date."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "src").mkdir()
     for name, text in {"dvc.yaml": STAGES, "params.yaml": "depth: 1\n", "source": "x", "src/a.py": "1"}.items():
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(text)
-    Path("before.json").write_bytes(json_bytes(BEFORE))
+        (folder / name).write_text(text)
+    (folder / "before.json").write_bytes(json_bytes(BEFORE))
     dvc = Path(sys.executable).with_name("dvc")
-    subprocess.run([dvc, "init", "--no-scm", "--quiet"], check=True)
-    subprocess.run([dvc, "repro", "--quiet"], check=True)
+    subprocess.run([dvc, "init", "--no-scm", "--quiet"], cwd=folder, check=True)
+    subprocess.run([dvc, "repro", "--quiet"], cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a copy of it."""
+    shutil.copytree(made, tmp_path / "project", symlinks=True)
+    monkeypatch.chdir(tmp_path / "project")
     monkeypatch.setattr(module, "fingerprints", lambda *_: {"train_generator": NOW})
-    return tmp_path
+    return tmp_path / "project"
 
 
 def files(folder: Path) -> dict[Path, tuple[int, bytes]]:

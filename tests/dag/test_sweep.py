@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from dag.sandbox import DARKROOM, Sandbox, wait_until
+from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.tools.sweep.points import points
 
@@ -105,15 +106,7 @@ def test_kills_lose_nothing(toy: Sandbox, expected: dict[str, object], undisturb
     ("words", "why"),
     [
         (("s", "-S", "report.titel=a,b"), "report.titel"),
-        (("s", "-S", "report.title"), "write KEY=A,B"),
-        (("s", "-S", "train_extractor.training.images=log(0,1,3)"), "both above 0"),
         (("s", "-S", "report.title=a,2"), "s-2 (report.title=2): params.yaml"),
-        (("s",), "no sweep is named `s`. Existing: none"),
-        (("s", "--random", "3"), "give one of them"),
-        (("s", "-S", "report.title=range(3,1)"), "has no points"),
-        (("s", "-S", "report.title=a", "--profile", "profiles/nosuch"), "profiles/nosuch: no such folder"),
-        (("s", "--file", "missing.csv"), "missing.csv"),
-        (("a;b", "-S", "report.title=a,b"), "`a;b` is not a valid name"),
         (("main", "-S", "report.title=a,b"), "`main-1` is already"),
     ],
 )
@@ -121,6 +114,28 @@ def test_what_cannot_run_is_refused_before_anything_runs(toy: Sandbox, words: tu
     toy.run("git", "branch", "main-1")
     assert why in toy.fails(*DARKROOM, "sweep", *words)
     assert not list((toy.root / ".darkroom/sweeps").glob("*"))
+
+
+REFUSED = {
+    "s -S report.title": "write KEY=A,B",
+    "s -S train_extractor.training.images=log(0,1,3)": "both above 0",
+    "s": "no sweep is named `s`. Existing: none",
+    "s --random 3": "give one of them",
+    "s -S report.title=range(3,1)": "has no points",
+    "s -S report.title=a --profile profiles/nosuch": "profiles/nosuch: no such folder",
+    "s --file missing.csv": "missing.csv",
+    "a;b -S report.title=a,b": "`a;b` is not a valid name",
+}
+
+
+def test_what_asks_for_no_sweep_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").touch()
+    for words, why in REFUSED.items():
+        assert main(["sweep", *words.split()]) == 1
+        assert why in capsys.readouterr().err
 
 
 def test_points_of_a_table_and_at_random(tmp_path: Path) -> None:

@@ -125,7 +125,6 @@ finally:
         (signal.SIGINT, False, 130),
         (signal.SIGHUP, False, 143),
         (signal.SIGTERM, True, -15),
-        (signal.SIGINT, True, -2),
     ],
 )
 def test_a_signal_ends_a_stage_with_its_code_and_in_order(number, supervised, code):

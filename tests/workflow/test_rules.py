@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +16,11 @@ DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CODE = DVC.pop("code")  # it runs when the Snakefile is read
 
 
-def dry_run(*options: str, first: Path | None = None) -> str:
-    """Return what `snakemake --dry-run` prints, were everything to be made; `first` is searched for programs first."""
-    folders = [*[str(first)] * (first is not None), str(Path(sys.executable).parent), os.environ["PATH"]]
+def dry_run(folder: Path, gpus: str, *options: str) -> str:
+    """Return what `snakemake --dry-run` prints, were everything to be made, where `nvidia-smi` lists these GPUs."""
+    (program := folder / "nvidia-smi").write_text(f"#!/bin/sh\necho '{gpus}'\n")
+    program.chmod(0o755)
+    folders = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
     command = ["snakemake", "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock", *options]
     environment = os.environ | {"PATH": os.pathsep.join(folders)}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
@@ -27,9 +30,15 @@ def dry_run(*options: str, first: Path | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def jobs() -> dict[str, str]:
-    """What `snakemake --dry-run` says of each rule."""
-    texts = re.split(r"\n(?:local)?rule ", dry_run())
+def without_gpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What `snakemake --dry-run` prints on a machine without GPUs."""
+    return dry_run(tmp_path_factory.mktemp("none"), "")
+
+
+@pytest.fixture(scope="module")
+def jobs(without_gpus: str) -> dict[str, str]:
+    """What this says of each rule."""
+    texts = re.split(r"\n(?:local)?rule ", without_gpus)
     found: dict[str, str] = {}
     for text in texts[1:]:
         name = text.partition(":")[0]
@@ -41,7 +50,7 @@ def test_every_stage_has_a_rule_of_its_name_and_the_reverse(jobs: dict[str, str]
     assert set(jobs) - {"all", "stale"} == set(DVC)
 
 
-@pytest.mark.parametrize("name", DVC)
+@pytest.mark.parametrize("name", ["ingest", "train_decoder", "report"])  # for a part, for a network, once
 def test_a_rule_runs_its_own_stage(jobs: dict[str, str], name: str) -> None:
     items = re.findall(r"wildcards: item=(\S+)", jobs[name])
     assert bool(items) == ("foreach" in DVC[name])
@@ -69,29 +78,58 @@ def test_the_longest_chain_goes_first(jobs: dict[str, str]) -> None:
     assert priorities["train_tokenizer"] > priorities["train_generator"]
 
 
-def test_seconds_are_of_each_job_and_guessed_by_kind_and_images_without_a_history() -> None:
-    program = """
-import json, sys
+# All that is asked of the class `Stages`, in one process: to import Snakemake takes longer.
+SAID = """
+import json
 from pathlib import Path
 from types import SimpleNamespace
-sys.path[:0] = ["src", "workflow"]
 import stages
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, items, read_yaml
+from snakemake.exceptions import WorkflowError
+
 stages.RUNS = Path("none")
-made = stages.Stages(ask=False)
-made.expected |= {"train_decoder@base": 28.4, "train_decoder@up": 15}
+params, dvc, here = read_yaml(PARAMS), read_yaml(DVC), stages.Stages(ask=False)
+outs = {out.format(item=item) for name in dvc["stages"] if name != "code" for out in here.outputs(name)
+        for item in items(params, dvc, name)}
+
+cluster = stages.Stages(ask=False, cluster=True, per_node=8)
+asked = {name: [cluster.gpu(name), cluster.is_local(name)] for name in cluster.names}
+nodes = []
+for count in (16, 8, 15):
+    cluster._params["train_generator"]["training"] |= {"processes": count, "threads": 2}
+    try:
+        nodes.append(cluster.nodes("train_generator"))
+    except WorkflowError as error:
+        nodes.append(str(error))
+
+here.expected |= {"train_decoder@base": 28.4, "train_decoder@up": 15}
 jobs = [(name, {}) for name in ("train_tokenizer", "train_generator", "sample_generator", "train_distilled", "report")]
 jobs += [("train_decoder", {"item": item}) for item in ("base", "up")]
+seconds = [here.seconds(name)(wildcards) for name, wildcards in jobs]
 stages._parameters = lambda name: SimpleNamespace(
     train_decoder=SimpleNamespace(training_of=lambda item: SimpleNamespace(images=12800))
 )
-guess = stages._guess("train_decoder@base")
-print(json.dumps([*(made.seconds(name)(wildcards) for name, wildcards in jobs), guess]))
+seconds.append(stages._guess("train_decoder@base"))
+said = {"declared": sorted(outs), "outputs": here.all, "asked": asked, "nodes": nodes, "seconds": seconds}
+print(json.dumps(said))
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, Any]:
+    """What this program prints."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'workflow'}"}
+    done = subprocess.run([sys.executable, "-c", SAID], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_seconds_are_of_each_job_and_guessed_by_kind_and_images_without_a_history(said: dict[str, Any]) -> None:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     trained = [params[stage]["training"]["images"] for stage in ("train_tokenizer", "train_generator")]
     first = [trained[0] / 50, trained[1] / 400, params["sample_generator"]["common"]["images"] / 20]
-    assert json.loads(done.stdout) == [*map(round, first), 2, 5, 28, 15, 64], done.stderr
+    assert said["seconds"] == [*map(round, first), 2, 5, 28, 15, 64]
 
 
 def test_the_profile_says_what_the_bridge_needs() -> None:
@@ -101,20 +139,8 @@ def test_the_profile_says_what_the_bridge_needs() -> None:
     assert profile["rerun-incomplete"] is True
 
 
-def test_snakemake_and_dvc_declare_the_same_outputs() -> None:
-    program = """
-import sys
-sys.path[:0] = ["src", "workflow"]
-from stages import Stages
-from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, items, read_yaml
-params, dvc, stages = read_yaml(PARAMS), read_yaml(DVC), Stages(ask=False)
-found = {out.format(item=item) for name in dvc["stages"] if name != "code" for out in stages.outputs(name)
-         for item in items(params, dvc, name)}
-print(sorted(found) == stages.all)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.strip() == "True", done.stdout + done.stderr
+def test_snakemake_and_dvc_declare_the_same_outputs(said: dict[str, Any]) -> None:
+    assert said["declared"] == said["outputs"]
 
 
 def resource(text: str, rule: str, name: str) -> int:
@@ -123,51 +149,24 @@ def resource(text: str, rule: str, name: str) -> int:
     return int(found[1]) if found else 0
 
 
-ASKED = """
-import json
-from stages import Stages
-stages = Stages(ask=False, cluster=True)
-print(json.dumps({name: [stages.gpu(name), stages.is_local(name)] for name in stages.names}))
-"""
-
-
-def test_on_a_cluster_stages_with_networks_ask_for_gpus_and_the_small_ones_stay_here() -> None:
-    environment = os.environ | {"PYTHONPATH": f"workflow{os.pathsep}src"}
-    command = [sys.executable, "-c", ASKED]
-    found = json.loads(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
-    asked = {name: tuple(values) for name, values in found.items()}
+def test_on_a_cluster_stages_with_networks_ask_for_gpus_and_the_small_ones_stay_here(
+    said: dict[str, Any], tmp_path: Path
+) -> None:
+    asked = {name: tuple(values) for name, values in said["asked"].items()}
     assert {asked[name] for name in ("train_tokenizer", "train_generator", "sample_generator")} == {(1, False)}
     assert {asked[name] for name in ("catalog", "report", "train_distilled")} == {(0, True)}, "the last has no kind"
     assert asked["ingest"] == (0, False)
-    assert resource(dry_run("--config", "cluster=true"), "train_generator", "gpu") == 1
+    assert resource(dry_run(tmp_path, "", "--config", "cluster=true"), "train_generator", "gpu") == 1
 
 
-SPREAD = """
-import sys
-from stages import Stages
-stages = Stages(ask=False, cluster=True, per_node=8)
-stages._params["train_generator"]["training"] |= {"processes": int(sys.argv[1]), "threads": 2}
-print(stages.nodes("train_generator"))
-"""
+def test_processes_of_several_nodes_are_spread_evenly(said: dict[str, Any]) -> None:
+    sixteen, eight, fifteen = said["nodes"]
+    assert sixteen == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "cpus_per_task": 16}
+    assert eight == {}
+    assert "15 processes cannot be spread over 2 nodes" in fifteen
 
 
-@pytest.mark.parametrize(
-    ("processes", "said"),
-    [
-        (16, "{'mpi': 'srun', 'nodes': 2, 'tasks': 2, 'tasks_per_gpu': 0, 'cpus_per_task': 16}"),
-        (8, "{}"),
-        (15, "15 processes cannot be spread over 2 nodes"),
-    ],
-)
-def test_processes_of_several_nodes_are_spread_evenly(processes: int, said: str) -> None:
-    command = [sys.executable, "-c", SPREAD, str(processes)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'workflow'}"}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert said in run.stdout + run.stderr
-
-
-def test_on_one_machine_a_stage_asks_for_a_gpu_where_there_is_one(tmp_path: Path) -> None:
-    for listed, count in (("", 0), ("GPU 0: NVIDIA H100 (UUID: GPU-1)", 1)):
-        (program := tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho '{listed}'\n")
-        program.chmod(0o755)
-        assert resource(dry_run(first=tmp_path), "train_generator", "gpu") == count
+def test_on_one_machine_a_stage_asks_for_a_gpu_where_there_is_one(without_gpus: str, tmp_path: Path) -> None:
+    assert resource(without_gpus, "train_generator", "gpu") == 0
+    listed = dry_run(tmp_path, "GPU 0: NVIDIA H100 (UUID: GPU-1)")
+    assert resource(listed, "train_generator", "gpu") == 1

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 
 SRC = Path(__file__).resolve().parents[3] / "src"
+SOURCES = Sources(SRC)
 STAGE_NAMES = [stage for stage in STAGES if stage != "code"]
 
 
@@ -28,21 +30,19 @@ def modules() -> list[str]:
 @cache
 def of_stages() -> list[str]:
     """Return the modules that stages load, without those marked as without effect."""
-    sources = Sources(SRC)
-    return sorted({module for stage in STAGE_NAMES for module, _ in sources.closure(roots(stage)).places})
+    return sorted({module for stage in STAGE_NAMES for module, _ in SOURCES.closure(roots(stage)).places})
 
 
 def test_each_module_imports_what_grimp_finds() -> None:
     graph = grimp.build_graph("darkroom", cache_dir=None, exclude_type_checking_imports=True)
-    sources = Sources(SRC)
     for name in of_stages():
-        module = sources.module(name)
+        module = SOURCES.module(name)
         assert module is not None
         found = set(module.loads)
         for made in module.statements:
             found |= {loaded for each in module.definitions(made).values() for _, _, loaded in each.imports}
         found = {each for loaded in found for each in (loaded, loaded.rpartition(".")[0])}
-        found = {each for each in found if each.partition(".")[0] == "darkroom" and sources.module(each)}
+        found = {each for each in found if each.partition(".")[0] == "darkroom" and SOURCES.module(each)}
         wanted = graph.find_modules_directly_imported_by(name)
         assert wanted <= found, name
         packages = {each for each in found - wanted if (SRC.joinpath(*each.split(".")) / "__init__.py").is_file()}
@@ -197,19 +197,19 @@ def sources_closure(sources: Sources, *places: Place) -> Closure:
 @cache
 def cut() -> frozenset[str]:
     """Return the marked modules of which a stage would reach something, whichever kinds are chosen."""
-    sources, found = Sources(SRC), frozenset[str]()
+    found = frozenset[str]()
     for stage in STAGE_NAMES:
-        closure = sources.closure(roots(stage))
+        closure = SOURCES.closure(roots(stage))
         places = {place for _, table in closure.tables for place in table.places.values()}
         chosen = [(module, name) for module, _, name in (place.partition(":") for place in places)]
-        found |= closure.cut | sources.closure(chosen).cut
+        found |= closure.cut | SOURCES.closure(chosen).cut
     return found
 
 
+@pytest.mark.slow
 def test_each_mark_cuts_something() -> None:
     """A mark that cuts nothing says nothing: take it out."""
-    sources = Sources(SRC)
-    marked = {name for name in modules() if (module := sources.module(name)) is not None and not module.effect}
+    marked = {name for name in modules() if (module := SOURCES.module(name)) is not None and not module.effect}
     assert marked == cut()
 
 
@@ -261,6 +261,7 @@ def test_a_part_that_no_table_has_is_refused(tmp_path: Path, part: str, what: st
         sources.closure([("darkroom.one", "f")])
 
 
+RUNNING = f"python3.{sys.version_info.minor}"
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -271,7 +272,7 @@ sys.stdout.write(json.dumps(sources.hashes(sources.closure(places).places)))
 """
 
 
-@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13"])
+@pytest.mark.parametrize("python", sorted({"python3.11", "python3.12", "python3.13"} - {RUNNING}))
 def test_the_hashes_are_the_same_on_every_python(python: str) -> None:
     program = shutil.which(python)
     if program is None or subprocess.run([program, "-c", ""], capture_output=True).returncode:
@@ -283,6 +284,5 @@ def test_the_hashes_are_the_same_on_every_python(python: str) -> None:
         capture_output=True,
         text=True,
     )
-    sources = Sources(SRC)
-    places = sources.closure([(name, WHOLE) for name in names]).places
-    assert json.loads(done.stdout) == sources.hashes(places), done.stderr
+    places = SOURCES.closure([(name, WHOLE) for name in names]).places
+    assert json.loads(done.stdout) == SOURCES.hashes(places), done.stderr
