@@ -151,6 +151,37 @@ def recipes(tmp_path, monkeypatch):
     return program
 
 
+def test_a_recipe_is_laid_over_the_parameters(recipes):
+    training = {"images": 6400, "batch": 64, "warmup": 640, "learning_rate": 0.5}
+    changes = {"train_generator.training": {"images": recipes.Factor(0.51), "learning_rate": recipes.Factor(2.0)}}
+    found = recipes.changed({"train_generator": {"training": training}}, changes, 7, "train_generator")
+    assert found == {  # 3,264 are whole batches of 64, 326.4 are not
+        "train_generator": {"training": {"images": 3264, "batch": 64, "warmup": 320, "learning_rate": 1.0, "seed": 7}}
+    }
+    changes = {
+        "train_tokenizer.kl.adversarial": {"start": recipes.Half("train_tokenizer")},
+        "train_generator.training": {"batch": recipes.Factor(0.5)},
+    }
+    params = {"train_tokenizer": {"training": {"images": 901}}, "train_generator": {"training": {"images": 1000}}}
+    found = recipes.changed(params, changes, 0, "train_generator")
+    assert found["train_tokenizer"]["kl"]["adversarial"]["start"] == 450
+    assert found["train_generator"]["training"]["batch"] == 32
+
+
+def test_a_row_has_mean_and_error_over_the_seeds(recipes):
+    rows = [
+        {"recipe": "as it is", "seed": 0, "kid": 1.0, "fd": 4.0},
+        {"recipe": "wsd", "seed": 0, "kid": 5.0, "kid_se": 0.25},
+        {"recipe": "as it is", "seed": 1, "kid": 3.0, "fd": 4.0},
+    ]
+    assert recipes.table(rows, ("kid", "fd")).splitlines() == [
+        "| recipe | seeds | kid | fd |",
+        "|---|---|---|---|",
+        "| as it is | 2 | 2 ± 1 | 4 ± 0 |",
+        "| wsd | 1 | 5 ± 0.25 |  |",
+    ]
+
+
 def test_what_changes_nothing_is_left_out(recipes, tmp_path, monkeypatch, capsys):
     before = (tmp_path / "params.yaml").read_text()
     ran = []

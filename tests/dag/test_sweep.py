@@ -134,8 +134,8 @@ def test_what_asks_for_no_sweep_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").touch()
     for words, why in REFUSED.items():
-        assert main(["sweep", *words.split()]) == 1
-        assert why in capsys.readouterr().err
+        assert main(["sweep", *words.split()]) == 1, words
+        assert why in capsys.readouterr().err, words
 
 
 def test_points_of_a_table_and_at_random(tmp_path: Path) -> None:

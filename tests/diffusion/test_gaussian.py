@@ -31,6 +31,21 @@ def some(seed: int, *shape: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
 
 
+FORMULAS = {
+    "l1": np.abs,
+    "l2": np.square,
+    "huber": lambda error: np.where(abs(error) < 1, error**2 / 2, abs(error) - 0.5),
+}
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_the_distance_is_its_formula(kind: str) -> None:
+    prediction, target = 2 * some(0, 4, 3, 4, 4), some(1, 4, 3, 4, 4)
+    expected = FORMULAS[kind]((prediction - target).double().numpy()).mean(axis=(1, 2, 3))
+    found = distance(prediction, target, kind)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("target", ["eps", "x0", "v"])
 def test_a_perfect_prediction_gives_the_image_back(schedule: NoiseSchedule, target: str) -> None:
     steps = torch.tensor([0, 10, 25, 40])

@@ -136,6 +136,9 @@ IDLE = (
 )
 
 
+EMPTIED = ("generator", "decoder", "text", "tokenizer_samples")
+
+
 def test_what_has_nothing_to_do_decides_so_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_part(Path("data/shards"), "first", 0, 20)
@@ -144,13 +147,15 @@ def test_what_has_nothing_to_do_decides_so_without_torch(tmp_path: Path, monkeyp
     for folder in ("models/tokenizer", "metrics", "cards"):
         Path(folder).mkdir(parents=True)
     write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", files={})
+    for name in EMPTIED:
+        Path(f"metrics/{name}.json").write_text('{"fd": 1.0}')  # of an earlier run
     command = [sys.executable, "-c", WORK, str(ROOT), str(DIGITS), *IDLE]
     environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for out in ("teacher", "scene_reader", "generator", "classifier", "decoder/base", "prior"):
         assert read_manifest(Path("models") / out, out.partition("/")[0])["trained"] is False
-    for name in ("generator", "decoder", "text", "tokenizer_samples"):
+    for name in EMPTIED:
         assert json.loads(Path(f"metrics/{name}.json").read_text()) == {}
         assert json.loads(Path(f"cards/{name}.json").read_text()) == {}
     samples = read_manifest(Path("samples/tokenizer"), "samples")

@@ -86,9 +86,9 @@ def test_two_checkpoints_are_kept_and_stumps_are_swept(tmp_path):
     assert [p.name for p in sorted((tmp_path / "state").iterdir())] == ["images-000000000056", "images-000000000064"]
 
 
-def test_how_it_runs_changes_no_bit(tmp_path, undisturbed):
-    how = run(workers=2, keep=5, grid_every=8, trackers=["tensorboard"])
-    trainer = train(Toy(), training(), how, places(tmp_path))
+@pytest.mark.parametrize("how", [{"workers": 2, "keep": 5}, {"grid_every": 8, "trackers": ["tensorboard"]}])
+def test_how_it_runs_changes_no_bit(how, tmp_path, undisturbed):
+    trainer = train(Toy(), training(), run(**how), places(tmp_path))
     assert weights(trainer) == undisturbed[0] and curves(tmp_path / "curves") == undisturbed[1]
 
 

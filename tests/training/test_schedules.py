@@ -69,7 +69,7 @@ def test_a_schedule_is_its_formula(schedule, at, expected):
     assert learning_rate(settings(schedule), at) == pytest.approx(expected, rel=1e-14)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "one_cycle"])
+@pytest.mark.parametrize("schedule", ["cosine", "one_cycle"])
 def test_a_schedule_may_end_before_the_training(schedule):
     """Until then it is that of a shorter training, and then its last rate holds."""
     short, long = settings(schedule, images=600), settings(schedule, images=1000, schedule_images=600)

@@ -38,11 +38,13 @@ def test_another_machine_continues_from_the_place_where_checkpoints_go(tmp_path)
 
     def die(seen):
         if seen == 48:
-            while not any(path.endswith("manifest.json") for path in [*store]):  # the last file of a copy
+            deadline = time.monotonic() + 60
+            while not any(path.endswith("manifest.json") for path in tuple(store)):  # the last file of a copy
+                assert time.monotonic() < deadline, "no checkpoint was copied"
                 time.sleep(0.01)
             raise RuntimeError("the machine is gone")
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="the machine is gone"):
         train(
             Toy(die), training(), run(max_lost_seconds=1e-9, checkpoints_to="memory://bucket"), places(tmp_path / "one")
         )

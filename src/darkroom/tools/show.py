@@ -111,14 +111,15 @@ def _opened(path: Path) -> Image.Image:
 
 def _available() -> Iterator[tuple[str, str]]:
     """Yield the available images, and what each shows."""
-    old, kept = outdated(), set[bytes]()
+    old, listed = outdated(), set[bytes]()
     for pattern, text in _PICTURES.items():
         for path in sorted(Path().glob(pattern)):
             if not ((state := _state(path, old)) and state.data):
-                kept.add(path.read_bytes())
+                listed.add(path.read_bytes())
                 yield str(path), f"{text}{'; stale, from other parameters' if state else ''}"
     for logs in sorted(path for path in _LOGS.glob("*") if path.is_dir()):
-        if (newest := _newest(logs)) is not None and newest.read_bytes() not in kept:
+        # The log of a finished training repeats a picture of its output.
+        if (newest := _newest(logs)) is not None and newest.read_bytes() not in listed:
             images = " so far" if newest.name == _EVOLUTION else f" after {int(newest.stem.split('-')[0]):,} images"
             yield str(newest), f"{logs.name.replace('-', '@', 1)}{images}"
     if _PAGE.is_file() and not ((state := _state(_PAGE, old)) and state.data):

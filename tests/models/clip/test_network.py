@@ -1,6 +1,8 @@
 """CLIP as it is used: against clip-anytorch's own functions on the same weights."""
 
-import warnings
+import os
+import subprocess
+import sys
 
 import clip
 import numpy as np
@@ -110,12 +112,18 @@ def test_encodings_are_zero_after_the_end(folder):
         assert torch.equal(embeddings[row], encodings[row, length - 1] @ ours.network.text_projection)
 
 
-def test_another_folder_gets_the_same_bytes_and_nothing_is_warned_of(folder, tmp_path):
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        save_clip(tmp_path, Contrastive(SIZE))
-    for path in tmp_path.iterdir():
+def test_another_process_writes_the_same_bytes_and_warns_of_nothing(folder, tmp_path):
+    script = (
+        "import sys, warnings; warnings.simplefilter('error', UserWarning); import torch; from pathlib import Path; "
+        "from darkroom.models.clip.load import save_clip; from darkroom.models.clip.network import Contrastive; "
+        "torch.manual_seed(0); folder = Path(sys.argv[1]); folder.mkdir(); "
+        f"save_clip(folder, Contrastive({SIZE}))"
+    )
+    other = tmp_path / "other name"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1"}
+    done = subprocess.run([sys.executable, "-c", script, str(other)], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    for path in other.iterdir():
         assert path.read_bytes() == (folder / path.name).read_bytes(), path.name
 
 

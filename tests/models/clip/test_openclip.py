@@ -152,7 +152,7 @@ def test_a_missing_package_is_named_before_anything_runs(tmp_path: Path, monkeyp
     (tmp_path / "open_clip_config.json").write_text("{}")
     for changes in ({"open_clip": "ViT-B-32/laion2b_s34b_b79k"}, {"file": str(tmp_path)}):
         assert "pip install -e '.[open_clip]'" in (unfit(section(**changes), 32) or "")
-    with pytest.raises(DarkroomError, match=r"needs open_clip: install it with `pip install 'darkroom\[open_clip\]'`"):
+    with pytest.raises(DarkroomError, match=r"needs open_clip: install it with `pip install -e '\.\[open_clip\]'`"):
         read_open_clip("hf-hub:a/b")
 
 

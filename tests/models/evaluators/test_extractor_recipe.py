@@ -36,6 +36,8 @@ def test_the_loss_is_the_cross_entropy_of_logits_and_log_frequencies() -> None:
     raw = functional.cross_entropy(logits.float(), data.data["labels"], reduction="none")
     torch.testing.assert_close(recipe(None).validate(data)["loss"], raw)
     assert not torch.allclose(found["loss"], raw)
+    made.model.eval()
+    torch.testing.assert_close(made.loss(data)["loss"], made.validate(data)["loss"].mean())
 
 
 def test_the_accuracy_is_that_of_the_logits_in_use() -> None:

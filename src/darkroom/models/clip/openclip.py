@@ -1,4 +1,4 @@
-"""CLIPs of open_clip (Cherti et al., 2023, arXiv 2212.07143), CoCa among them: an extra, `darkroom[open_clip]`.
+"""CLIPs of open_clip (Cherti et al., 2023, arXiv 2212.07143), CoCa among them: the extra `open_clip`.
 
 A folder holds what open_clip publishes: `open_clip_config.json`, the network and the preparation of images, and
 `open_clip_model.safetensors`. open_clip opens it by `create_model("local-dir:FOLDER")`.
