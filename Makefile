@@ -12,7 +12,7 @@ demo: setup
 	@echo
 	@.venv/bin/darkroom scores
 
-# The same on rendered, captioned scenes, where a text becomes an image. It lays presets/shapes-text.yaml over params.yaml.
+# Text to image by CLIP, prior and decoder, on scenes of 64 pixels. It lays presets/shapes-text.yaml over params.yaml.
 # Commit what it makes, to keep it; `git checkout COMMIT . && dvc checkout` gives back what an earlier commit made.
 demo-text: setup
 	PYTHONPATH=src .venv/bin/python -m darkroom preset shapes-text --fit
