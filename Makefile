@@ -22,7 +22,7 @@ demo-text: setup
 	@echo
 	@echo 'Draw your own words: .venv/bin/darkroom sample --text "a large red star at the left"'
 
-# The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`, which takes one to three minutes; the
+# The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init` (one to three minutes); the
 # DAG then takes 10 to 12 on two cores. It rewrites params.yaml. Commit what it makes, as above.
 demo-colour: setup
 	workflow/colour_pictures.py data/emoji

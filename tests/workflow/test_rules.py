@@ -79,7 +79,7 @@ def test_the_longest_chain_goes_first(jobs: dict[str, str]) -> None:
 
 
 # All that is asked of the class `Stages`, in one process: to import Snakemake takes longer.
-SAID = """
+PROGRAM = """
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,25 +111,25 @@ stages._parameters = lambda name: SimpleNamespace(
     train_decoder=SimpleNamespace(training_of=lambda item: SimpleNamespace(images=12800))
 )
 seconds.append(stages._guess("train_decoder@base"))
-said = {"declared": sorted(outs), "outputs": here.all, "asked": asked, "nodes": nodes, "seconds": seconds}
-print(json.dumps(said))
+answers = {"declared": sorted(outs), "outputs": here.all, "asked": asked, "nodes": nodes, "seconds": seconds}
+print(json.dumps(answers))
 """
 
 
 @pytest.fixture(scope="module")
-def said() -> dict[str, Any]:
+def answers() -> dict[str, Any]:
     """What this program prints."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'workflow'}"}
-    done = subprocess.run([sys.executable, "-c", SAID], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_seconds_are_of_each_job_and_guessed_by_kind_and_images_without_a_history(said: dict[str, Any]) -> None:
+def test_seconds_are_of_each_job_and_guessed_by_kind_and_images_without_a_history(answers: dict[str, Any]) -> None:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     trained = [params[stage]["training"]["images"] for stage in ("train_tokenizer", "train_generator")]
     first = [trained[0] / 50, trained[1] / 400, params["sample_generator"]["common"]["images"] / 20]
-    assert said["seconds"] == [*map(round, first), 2, 5, 28, 15, 64]
+    assert answers["seconds"] == [*map(round, first), 2, 5, 28, 15, 64]
 
 
 def test_the_profile_says_what_the_bridge_needs() -> None:
@@ -139,8 +139,8 @@ def test_the_profile_says_what_the_bridge_needs() -> None:
     assert profile["rerun-incomplete"] is True
 
 
-def test_snakemake_and_dvc_declare_the_same_outputs(said: dict[str, Any]) -> None:
-    assert said["declared"] == said["outputs"]
+def test_snakemake_and_dvc_declare_the_same_outputs(answers: dict[str, Any]) -> None:
+    assert answers["declared"] == answers["outputs"]
 
 
 def resource(text: str, rule: str, name: str) -> int:
@@ -150,17 +150,17 @@ def resource(text: str, rule: str, name: str) -> int:
 
 
 def test_on_a_cluster_stages_with_networks_ask_for_gpus_and_the_small_ones_stay_here(
-    said: dict[str, Any], tmp_path: Path
+    answers: dict[str, Any], tmp_path: Path
 ) -> None:
-    asked = {name: tuple(values) for name, values in said["asked"].items()}
+    asked = {name: tuple(values) for name, values in answers["asked"].items()}
     assert {asked[name] for name in ("train_tokenizer", "train_generator", "sample_generator")} == {(1, False)}
     assert {asked[name] for name in ("catalog", "report", "train_distilled")} == {(0, True)}, "the last has no kind"
     assert asked["ingest"] == (0, False)
     assert resource(dry_run(tmp_path, "", "--config", "cluster=true"), "train_generator", "gpu") == 1
 
 
-def test_processes_of_several_nodes_are_spread_evenly(said: dict[str, Any]) -> None:
-    sixteen, eight, fifteen = said["nodes"]
+def test_processes_of_several_nodes_are_spread_evenly(answers: dict[str, Any]) -> None:
+    sixteen, eight, fifteen = answers["nodes"]
     assert sixteen == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "cpus_per_task": 16}
     assert eight == {}
     assert "15 processes cannot be spread over 2 nodes" in fifteen
