@@ -56,8 +56,14 @@ def test_each_band_has_its_line_under_its_name(made: Path) -> None:
 def test_the_loss_of_codes_is_drawn_with_that_of_their_frequencies(made: Path) -> None:
     assert "code frequencies" not in lines(dit().loss) and "code frequencies" not in shown()
     curve(Path("curves/generator"), "val/unigram", [(200, 5.0), (300, 5.0)])
-    assert "code frequencies" in lines(dit().loss)
-    assert "knows only how frequent each code is" in shown()
+    curve(Path("curves/generator"), "val/uniform", [(200, 6.0), (300, 6.0)])
+    curve(Path("curves/generator"), "val/loss", [(200, 4.0), (300, 2.0)])
+    assert {"code frequencies", "equal frequencies"} <= set(lines(dit().loss))
+    assert "knows only how frequent each code is" in shown() and "a perplexity of 7.389 codes" in shown()
+    for split, value in (("train", 2.5), ("val", 3.0)):  # with captions, the loss is also that of their tokens
+        curve(Path("curves/generator"), f"{split}/codes", [(300, value)])
+    training = read_training(Path("curves/generator"))
+    assert (training.train.points, training.val.points) == (((300, 2.5),), ((300, 3.0),))
 
 
 def test_a_band_without_an_image_has_no_line(made: Path) -> None:

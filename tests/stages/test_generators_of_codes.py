@@ -57,14 +57,29 @@ def sample(kind: str, **section: Any) -> ImageShards:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("condition", ["none", "image", "tokens", "caption"])
-def test_each_condition_is_trained_and_sampled(clone: Path, kind: str, condition: str) -> None:
+def test_each_condition_is_trained_and_sampled(
+    clone: Path, kind: str, condition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     trained = train(kind, condition, {"order": "annealed"} if kind == "autoregressive" else {})
     assert trained["generator_kind"] == kind and trained.get("condition", "class") == condition
     curves = {path.stem for path in Path("curves/generator").rglob("val/*.tsv")}
-    assert {"loss", "accuracy", "unigram"} <= curves
+    assert {"loss", "accuracy", "unigram", "uniform"} <= curves
     assert {"fd", "kid"} <= {path.stem for path in Path("curves/generator").rglob("eval/*.tsv")}
     images = sample(kind, guidance=1.0 if condition == "none" else 2.0)
     assert len(images) == 12 and Path("samples/generator/grid.png").is_file()
+    if condition == "none":
+        values = {**VALUES, "run": {"device": "cpu"}, "encode_latents": {"latents": "codes"}}
+        values["train_tokenizer"] = {**VALUES["train_tokenizer"], "kind": "dvae"}
+        values["train_generator"] = {
+            "kind": kind,
+            kind: {"model": {"condition": "none"}, "sampling": {"guidance": 1.0}},
+        }
+        values["sample_generator"] = {kind: {"guidance": 1.0}}
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        assert main(["sample", "--images", "2", "--out", "drawn"]) == 0
+        assert len(list(Path("drawn").glob("1-[01].png"))) == 2
+        assert main(["sample", "--labels", "0"]) == 1
+        assert "has no labels: leave out --labels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,9 +90,10 @@ def test_a_stop_in_training_and_in_sampling_costs_no_bit(
     for name in ("straight", "stopped"):
         with monkeypatch.context() as patch:
             enter_copy(whole, tmp_path / name, patch)
+            loss = {"order": "annealed"} if kind == "autoregressive" else {}
             if name == "stopped":
-                _stopped(kind, patch)
-            train(kind)
+                _stopped(kind, loss, patch)
+            train(kind, loss=loss)
             if name == "stopped":
                 _sample_stopped(kind, patch)
             sample(kind, guidance=2.0)
@@ -96,7 +112,7 @@ def test_two_processes_train_the_weights_of_one(whole: Path, tmp_path: Path) -> 
     assert all(torch.allclose(one, shared[name], rtol=1e-3, atol=1e-5) for name, one in alone.items())
 
 
-def _stopped(kind: str, patch: pytest.MonkeyPatch) -> None:
+def _stopped(kind: str, section: dict[str, str], patch: pytest.MonkeyPatch) -> None:
     loss, seen = CodeRecipe.loss, []
 
     def watched(self: CodeRecipe, batch: Batch) -> Any:
@@ -107,7 +123,7 @@ def _stopped(kind: str, patch: pytest.MonkeyPatch) -> None:
 
     with patch.context() as inner, pytest.raises(SystemExit):
         inner.setattr(CodeRecipe, "loss", watched)
-        train(kind)
+        train(kind, loss=section)
 
 
 def _sample_stopped(kind: str, patch: pytest.MonkeyPatch) -> None:
@@ -196,7 +212,10 @@ def test_a_rectangle_is_filled_and_the_rest_stays(clone: Path, capsys: pytest.Ca
     Path("params.yaml").write_text(yaml.safe_dump(values))
     assert main([*words[:-1], "third", "--box", "2,2,6,6"]) == 1
     assert "--inpaint needs a generator that predicts masked codes" in capsys.readouterr().err
-    assert main(["sample", "--labels", label, "--temperature", "0.5", "--top-k", "3", "--out", "y.png"]) == 0
+    assert main(words := ["sample", "--labels", label, "--temperature", "0.5", "--top-k", "3", "--out", "y.png"]) == 0
+    assert main(["export", "--format", "safetensors", "--out", "exported"]) == 0
+    assert main([*words[:-1], "z.png", "--weights", "exported/model.safetensors"]) == 0
+    assert Path("z.png").read_bytes() == Path("y.png").read_bytes()
 
 
 CODES = {"train_tokenizer.kind": "dvae", "encode_latents.latents": "codes", "train_generator.kind": "masked"}
@@ -238,6 +257,19 @@ CODES = {"train_tokenizer.kind": "dvae", "encode_latents.latents": "codes", "tra
                 "train_generator.training.processes": 2,
             },
             "which needs one process: set the former to 1",
+        ),
+        (
+            {
+                "train_generator.dit.diffusion.objective": "mean_flow",
+                "train_generator.dit.sampling.guidance": 1.0,
+                "sample_generator.dit.guidance": 1.0,
+                "run.activation_checkpointing": True,
+            },
+            "`run.activation_checkpointing` is true, and `train_generator.dit.diffusion.objective` is mean_flow, whose",
+        ),
+        (
+            CODES | {"train_generator.kind": "autoregressive", "sample_generator.common.compile": True},
+            "inputs grow with each code, which cannot be compiled: set the former to false",
         ),
         (
             {
@@ -285,12 +317,13 @@ def test_what_does_not_fit_is_refused_before_work(changes: dict[str, Any], messa
         ),
         ({"codes": 256, "side": 8, "causal": True}, "holds another network than the generator masked"),
         ({"width": 8}, "holds another network than the generator masked"),
+        (None, "config.json is not JSON .*: choose other weights"),
     ],
 )
 def test_initial_weights_for_other_codes_are_refused(
-    tmp_path: Path, config: dict[str, int], message: str | None
+    tmp_path: Path, config: dict[str, int] | None, message: str | None
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(config) if config else "{")
     values = copy.deepcopy(VALUES)
     values["train_tokenizer"]["kind"], values["encode_latents"] = "dvae", {"latents": "codes"}
     values["train_tokenizer"]["dvae"] |= {"codebook_size": 256}

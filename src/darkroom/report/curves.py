@@ -39,7 +39,8 @@ class Curve:
 class Training:
     """The curves of one training; quantities that were not logged have no points.
 
-    unigram: the loss that the frequencies of the codes alone give, of generators of codes.
+    train, val: the losses; of captioned codes without that of the caption.
+    unigram, uniform: the loss that the frequencies of the codes alone give, or equal ones, of generators of codes.
     bands: the validation loss by ranges of the diffusion time.
     scores: the scores during training.
     judge: the curve of the model's quality on images that are not trained on; `judged` are its points.
@@ -50,6 +51,7 @@ class Training:
     train: Curve
     val: Curve
     unigram: Curve
+    uniform: Curve
     learning_rate: Curve
     bands: Mapping[str, Curve]
     scores: Mapping[str, Curve]
@@ -79,15 +81,18 @@ def read_training(folder: Path) -> Training:
     """
     name = folder.relative_to(CURVES).as_posix()
     judge = _JUDGES.get(name.partition("/")[0], "val/loss")
-    judged = read_curve(folder, judge)
+    judged, unigram = read_curve(folder, judge), read_curve(folder, "val/unigram")
+    # The loss of captioned codes is also that of the caption's tokens.
+    loss = "codes" if unigram.points and read_curve(folder, "val/codes").points else "loss"
     if any(value <= 0 for _, value in judged.points) and judge == "val/loss":
         judge = "val/reconstruction"  # the loss includes a density
         judged = read_curve(folder, judge)
     return Training(
         name=name,
-        train=read_curve(folder, "train/loss"),
-        val=read_curve(folder, "val/loss"),
-        unigram=read_curve(folder, "val/unigram"),
+        train=read_curve(folder, f"train/{loss}"),
+        val=read_curve(folder, f"val/{loss}"),
+        unigram=unigram,
+        uniform=read_curve(folder, "val/uniform"),
         learning_rate=read_curve(folder, "learning_rate"),
         bands={band: read_curve(folder, f"val/loss_time_{band}") for band in BANDS},
         scores={score: read_curve(folder, f"eval/{score}") for score in SCORES},

@@ -1,5 +1,6 @@
 """The section on trainings: curves as charts, and the values in their captions."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ class Drawn:
     bands: Markup
     scores: tuple[Markup, ...]
     points: tuple[int, int]
-    of_codes: bool  # whether the chart of the loss also shows that of the codes' frequencies
     lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
+    perplexity: Number | None  # of codes, at that loss
     bands_missing: bool
     left_out: int
     findings: tuple[tuple[Markup, bool], ...]  # sentences on its length, and whether each is a warning
@@ -68,12 +69,17 @@ def drawn(training: Training) -> Drawn:
     return Drawn(
         title=title,
         loss=line_chart(
-            {"train": training.train.points, "val": training.val.points, "band-4": training.unigram.points},
+            {
+                "train": training.train.points,
+                "val": training.val.points,
+                "band-4": training.unigram.points,
+                "band-3": training.uniform.points,
+            },
             f"{title}: loss",
             "loss",
             _WIDE,
             _HEIGHT,
-            names={"band-4": "code frequencies"},
+            names={"band-4": "code frequencies", "band-3": "equal frequencies"},
         ),
         learning_rate=line_chart(
             rate, f"{title}: learning rate", "learning rate", _NARROW, _HEIGHT, x_ticks=3, log=False
@@ -89,8 +95,8 @@ def drawn(training: Training) -> Drawn:
         ),
         scores=tuple(filter(None, (_scores(training, styles) for styles in (_DISTANCES, _FRACTIONS)))),
         points=(len(training.train.points), len(training.val.points)),
-        of_codes=bool(training.unigram.points),
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
+        perplexity=number(math.exp(lowest[1])) if lowest and training.unigram.points else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
         left_out=sum(curve.left_out for curve in curves),
         findings=tuple((with_keys(finding.text), finding.warning) for finding in findings(training)),

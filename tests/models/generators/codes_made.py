@@ -116,6 +116,20 @@ def chains(count: int, seed: int) -> NDArray[np.int64]:
     return codes.reshape(count, 4, 4)
 
 
+def field(count: int, seed: int) -> NDArray[np.int64]:
+    """Return a Markov mesh, int64 (N, 4, 4): a code follows that on its left or above, each with probability 0.5."""
+    rng = np.random.default_rng(seed)
+    codes = np.empty((count, 4, 4), np.int64)
+    for row in range(4):
+        for column in range(4):
+            left, above = codes[:, row, column - 1], codes[:, row - 1, column]
+            from_left = (rng.random(count) < 0.5) & (column > 0) | (row == 0)
+            before = np.where(from_left, left, above) if row or column else rng.integers(0, CODES, count)
+            other = (before + rng.integers(1, CODES, count)) % CODES
+            codes[:, row, column] = np.where(rng.random(count) < STAYS, before, other)
+    return codes
+
+
 def entropy() -> float:
     """Return the bits per code of `chains`."""
     of_next = -(NEXT[0] * np.log2(NEXT[0])).sum()

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from darkroom.tools.plan import meter
+from models.generators.codes_made import network
 
 STEPS = 30
 
@@ -63,6 +64,15 @@ def test_a_long_call_is_timed_once_and_other_shapes_are_other_calls(slow):
             assert slow(torch.zeros(images, 12)).shape == (images, 12)
     assert slow.calls == [10] * 2 + [2] * 3
     assert slow.clock.now + found.spared == pytest.approx(5 * 0.1 + 5 * 0.02)
+
+
+def test_codes_after_a_cache_are_calls_of_one_shape():
+    model, found = network(), meter.Meter()
+    with found.watching(), torch.no_grad():
+        _, caches = model.begin(None, 2)
+        for place in range(12):
+            model.next(torch.zeros(2, dtype=torch.int64), place, caches)
+    assert caches[0].length == 1 + 1 + meter.TIMED and found.flops > 0
 
 
 def test_calls_with_gradients_are_left_alone(slow):

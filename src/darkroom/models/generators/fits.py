@@ -106,6 +106,9 @@ def _require_mean_flow(params: Any) -> None:
     if section.training.processes > 1:
         keys = "train_generator.training.processes", f"{source}.objective"
         refuse_both(params, *keys, "which needs one process: set the former to 1")
+    if params.run.activation_checkpointing:
+        remedy = "whose derivative cannot be recomputed: set the former to false"
+        refuse_both(params, "run.activation_checkpointing", f"{source}.objective", remedy)
     loss = section.dit.diffusion.mean_flow
     if loss.guidance == 1 and not loss.mix:
         return
@@ -126,6 +129,9 @@ def _require_codes(params: Any) -> None:
         return
     if params.encode_latents.latents == "codes":
         _require_same_codes(params)
+        if params.train_generator.chosen.causal and params.sample_generator.common.compile:
+            remedy = "whose inputs grow with each code, which cannot be compiled: set the former to false"
+            refuse_both(params, "sample_generator.common.compile", this, remedy)
         return
     if tokenizer.chosen.discrete:
         remedy = "but this generator needs discrete latents: set the latter to codes"
@@ -141,8 +147,12 @@ def _require_same_codes(params: Any) -> None:
     folder = params.train_generator.training.init.folder
     if folder == NO_FILE or not (file := Path(folder) / "config.json").is_file():
         return  # weights in a file are checked when the training begins
-    config, size, kind = json.loads(file.read_text()), params.ingest.image_size, params.train_generator.kind
-    if "codes" not in config or config["causal"] != (kind == "autoregressive"):
+    size, kind = params.ingest.image_size, params.train_generator.kind
+    try:
+        config = json.loads(file.read_text())
+    except ValueError as error:
+        refuse(f"`{key}` is {folder}, but {file} is not JSON ({error}): choose other weights.")
+    if "codes" not in config or config["causal"] != params.train_generator.chosen.causal:
         refuse(f"`{key}` is {folder}, which holds another network than the generator {kind}: choose other weights.")
     codes, side = getattr(tokenizer.chosen, "codebook_size", config["codes"]), -(-size // tokenizer.chosen.factor)
     if config["codes"] != codes:
@@ -182,7 +192,7 @@ def _require_bits(params: Any) -> None:
     section, key, model = params.train_generator, "score_generator.bits.generator", params.train_generator.kind
     if not params.score_generator.bits.enabled:
         return
-    diffusion, exact = getattr(section.chosen, "diffusion", None), section.chosen.likelihood
+    diffusion, exact = getattr(section.chosen, "diffusion", None), section.chosen.causal
     if section.chosen.codes and not exact:
         refuse_both(params, key, "train_generator.kind", f"which has no likelihood: set the former to {NO_FILE}")
     if not exact and getattr(diffusion, "objective", None) != "gaussian":

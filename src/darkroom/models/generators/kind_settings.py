@@ -59,14 +59,14 @@ class Kind(kinds.Kind):
     """A kind of generator.
 
     codes: whether it needs discrete latents.
-    likelihood: whether it has an exact likelihood.
+    causal: whether it predicts codes one after another, which gives an exact likelihood.
     fills: whether it fills a part of an image.
     formats: those that `darkroom export` can write it in.
     dropout_key: the key of `label_dropout`.
     """
 
     codes: ClassVar[bool] = False
-    likelihood: ClassVar[bool] = False
+    causal: ClassVar[bool] = False
     fills: ClassVar[bool] = False
     formats: ClassVar[tuple[str, ...]] = ("safetensors",)
     dropout_key: ClassVar[str] = "diffusion.label_dropout"

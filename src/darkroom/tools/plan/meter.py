@@ -172,9 +172,14 @@ class Meter:
 
 
 def _shape(value: Any) -> Any:
-    """Return a key for an argument: the shape of a tensor, or the shapes of the tensors in a container."""
+    """Return a key for an argument: the shape of a tensor, or the shapes of the tensors in a container.
+
+    All whole numbers have one key, since they are places in a sequence, with little effect on the cost.
+    """
     if isinstance(value, Tensor):
         return tuple(value.shape)
+    if type(value) is int:
+        return int
     if is_dataclass(value) and not isinstance(value, type):
         return type(value).__name__, {name: _shape(held) for name, held in vars(value).items()}
     return value

@@ -104,11 +104,11 @@ def settings_of(overrides: Overrides) -> Settings:
     return Settings(whole.sample_generator, whole.run, distilled)
 
 
-Kind = Literal["class", "text"]
+Kind = Literal["class", "text", "none"]
 
 
 class Request(NamedTuple):
-    """A checked request to sample classes or texts."""
+    """A checked request to sample classes, texts, or images without a condition (`none`)."""
 
     kind: Kind
     names: list[str]
@@ -127,7 +127,7 @@ class Request(NamedTuple):
 def requested(kind: Kind, words: Sequence[str], overrides: Overrides, hole: Hole | None = None) -> Request:
     """Check classes or texts against models/generator, before torch is imported.
 
-    `words` are texts, or names or numbers of classes, several in one word separated by commas.
+    `words` are texts; or names or numbers of classes, several in one word separated by commas; or one title.
 
     Raises:
         DarkroomError: a class does not exist, the generator does not read this condition, or a value does not fit.
@@ -147,7 +147,8 @@ def requested(kind: Kind, words: Sequence[str], overrides: Overrides, hole: Hole
         )
     if kind == "class":
         if read != "class":
-            other = "use --text" if read in TEXTS else "make images with `dvc repro sample_generator`"
+            others = {**dict.fromkeys(TEXTS, "use --text"), "none": "leave out --labels"}
+            other = others.get(read, "make images with `dvc repro sample_generator`")
             raise DarkroomError(f"{model} was trained with the condition {read}, so it has no labels: {other}.")
         classes = [str(name) for name in manifest["classes"]]
         chosen = numbers_of(words, classes)
@@ -170,7 +171,7 @@ def generated(request: Request, images: int) -> "tuple[list[Named], Origin]":
 
     from darkroom.device import set_up_device
     from darkroom.models.generators.captions import asked_texts
-    from darkroom.models.generators.conditions import asked_classes
+    from darkroom.models.generators.conditions import NOTHING, asked_classes
     from darkroom.models.generators.load import TOKENIZER, load_weights, open_generator
     from darkroom.models.generators.sampler import generate
     from darkroom.tools.sample.inpainting import filling
@@ -186,7 +187,9 @@ def generated(request: Request, images: int) -> "tuple[list[Named], Origin]":
         file = load_weights(sampler.model, Path(str(request.weights)))
         models[file.name] = sha256_file(file)
     sizes = settings.model_copy(update={"images": images, "batch": _BATCH})
-    if request.kind == "class":
+    if request.kind == "none":
+        conditions = [NOTHING]
+    elif request.kind == "class":
         conditions = [asked_classes(partial(np.full_like, fill_value=each)) for each in request.classes]
     else:
         stored = stored_texts(request.names, manifest, model)

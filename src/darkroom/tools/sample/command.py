@@ -64,7 +64,7 @@ def sample_command(
         int | None, Option(min=1, help="sample among the k most likely codes", rich_help_panel=_OVERRIDES)
     ] = None,
     inpaint: Annotated[
-        Path | None, Option(metavar="FILE", help="with --labels or --text, a generator of masked codes: an image")
+        Path | None, Option(metavar="FILE", help="with a generator of masked codes: an image to fill")
     ] = None,
     box: Annotated[
         str | None, Option(metavar="L,T,R,B", help="with --inpaint: the rectangle to fill, in pixels")
@@ -99,6 +99,8 @@ def sample_command(
         return sample_generator("text", texts, images, out, overrides, hole)
     if by == "generator":
         raise DarkroomError("--by generator needs --text: --embedding-of is only for the decoder.")
+    if not (texts or files or mask) and condition() == "none":
+        return sample_generator("none", ["images"], images, out, overrides, hole)
     given = [name for name, value in overrides._asdict().items() if value is not None and name != "seed"]
     given = [f"--{name.replace('_', '-')}" for name in given] + ["--inpaint"] * (hole is not None)
     if given:
@@ -148,7 +150,7 @@ def sample(
 def sample_generator(
     kind: Kind, words: Sequence[str], images: int, out: str | None, overrides: Overrides, hole: Hole | None = None
 ) -> str:
-    """Write a grid of models/generator, a row per class or text, and single images; return lines for the terminal.
+    """Write a grid of models/generator, a row per word, and single images; return lines for the terminal.
 
     `out` None: a name made of words and seed, in `logs/sample`.
 
@@ -165,12 +167,13 @@ def sample_generator(
         raise DarkroomError(f"--out {out} holds images of the seed {seed}: choose another folder or another --seed.")
     target = grid_path(request.names, [], seed, f"{out}/{seed}-grid.png" if single else out)
     rows, origin = generated(request, images)
-    written = f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
+    each = "" if kind == "none" else f" of each {kind}"
+    written = f"{_written(target, rows)}{images} image{'s' * (images > 1)}{each}: {target}"
     if not single:
         return written
     from darkroom.tools.sample.single import write_singles
 
-    return f"{written}\n{write_singles(target.parent, 'class' if kind == 'class' else 'caption', rows, origin)}"
+    return f"{written}\n{write_singles(target.parent, 'caption' if kind == 'text' else kind, rows, origin)}"
 
 
 def _written(target: Path, rows: "Sequence[Named]") -> str:

@@ -41,7 +41,7 @@ class Origin(NamedTuple):
 def write_singles(folder: Path, kind: str, rows: Sequence[Named], origin: Origin) -> str:
     """Write images as SEED-NUMBER.png with their origin as text, and return how near each is to the training images.
 
-    The text chunk `TEXT` is JSON: class or caption (`kind`) of the row, number of the image in its row, and origin.
+    The text chunk `TEXT` is JSON: name of the row under its `kind`, number of the image in its row, and origin.
     """
     table: list[tuple[str, ...]] = []
     for name, images in rows:

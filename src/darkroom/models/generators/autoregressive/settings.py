@@ -33,7 +33,7 @@ class Autoregressive(OfCodes):
     sampling: for grids and evaluations while training.
     """
 
-    likelihood = True
+    causal = True
 
     loss: Loss = Loss.model_construct()
     """Order of the codes, and the terms of the loss."""

@@ -62,21 +62,22 @@ class CodesConfig:
         return 1 + (self.text_shape[0] if self.text_shape is not None else 0)
 
 
+@dataclass
 class Cache:
-    """The keys and values of a block's tokens so far, (N, H, S, D) each; memory for all tokens is allocated once."""
+    """The keys and values of a block's tokens so far, (N, H, S, D) each; memory for all `tokens` is allocated once."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens, self.length = tokens, 0
-        self._stored: Tensor | None = None
+    tokens: int
+    length: int = 0
+    stored: Tensor | None = None
 
     def extended(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of the next tokens, and return all so far."""
-        if self._stored is None:
+        if self.stored is None:
             n, heads, _, size = key.shape
-            self._stored = key.new_empty(2, n, heads, self.tokens, size)
+            self.stored = key.new_empty(2, n, heads, self.tokens, size)
         start, self.length = self.length, self.length + key.shape[2]
-        self._stored[0, :, :, start : self.length], self._stored[1, :, :, start : self.length] = key, value
-        return self._stored[0, :, :, : self.length], self._stored[1, :, :, : self.length]
+        self.stored[0, :, :, start : self.length], self.stored[1, :, :, start : self.length] = key, value
+        return self.stored[0, :, :, : self.length], self.stored[1, :, :, : self.length]
 
 
 class Block(nn.Module):

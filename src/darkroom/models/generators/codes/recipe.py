@@ -1,5 +1,6 @@
 """What the trainings of the generators of codes share: the network for stored codes, and the loss of a batch."""
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,9 +86,12 @@ class CodeRecipe(GeneratorRecipe):
         if not self.settings.label_dropout:
             settings = settings.model_copy(update={"guidance": 1.0})
         conditions = self.conditions or asked_classes(balanced(max(1, sampler.classes)))
-        condition = placed(conditions, np.arange(count) % self.columns, sampler.device)
-        images = sampler(range(count), condition, derive(self.seed, "codes/preview"), settings)
-        return images.cpu().numpy()
+        made = []
+        for first in range(0, count, 10):  # the cache of all images may take more memory than the training
+            numbers = range(first, min(first + 10, count))
+            condition = placed(conditions, np.array(numbers) % self.columns, sampler.device)
+            made.append(sampler(numbers, condition, derive(self.seed, "codes/preview"), settings).cpu().numpy())
+        return np.concatenate(made)
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""
@@ -95,10 +99,11 @@ class CodeRecipe(GeneratorRecipe):
         return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return each image's losses, and `unigram`, its nats per code by the frequencies of the train split."""
+        """Return each image's losses, and its nats per code by the train split's frequencies, and by equal ones."""
         codes = batch.data["codes"].flatten(1).long()
         unigram = -to_device(self.frequencies, codes.device).log()[codes].mean(dim=1)
-        return {**self._losses(batch, "val", 0.0), "unigram": unigram}
+        uniform = torch.full_like(unigram, math.log(len(self.frequencies)))
+        return {**self._losses(batch, "val", 0.0), "unigram": unigram, "uniform": uniform}
 
     def _losses(self, batch: Batch, stream: str, label_dropout: float) -> dict[str, Tensor]:
         """Return `loss`, nats per code, and its terms, of each image, (N,), float32."""
@@ -145,7 +150,7 @@ def config_of(settings: OfCodes, data: GeneratorData, causal: bool) -> CodesConf
 
 
 def frequencies(data: GeneratorData) -> NDArray[np.float32]:
-    """Return the frequency of each code in evenly spaced train images, each counted once more than it occurs."""
+    """Return the frequency of each code in evenly spaced train images, with one added to each count."""
     assert data.latents.codebook is not None  # `fits` has checked it
     codes = data.latents.__getitems__(spaced_rows(len(data.latents), _COUNTED))["codes"]
     counts = 1 + np.bincount(codes.astype(np.int64).ravel(), minlength=len(data.latents.codebook))

@@ -1,5 +1,7 @@
 """Trains the bidirectional transformer on masked codes."""
 
+from functools import cached_property
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,7 +40,7 @@ class MaskedRecipe(CodeRecipe):
         hits = (correct(logits, codes) * masked).sum(dim=1) / masked.sum(dim=1)
         return {"loss": (nats * weights).sum(dim=1) / expected, "accuracy": hits}
 
-    @property
+    @cached_property
     def fraction(self) -> float:
         """The mean of the schedule: the expected fraction of masked codes."""
         return float(masked_fraction(self.settings.loss.schedule, (np.arange(10_000) + 0.5) / 10_000).mean())
