@@ -28,10 +28,17 @@ from darkroom.report.scores import error_of
 Changes = dict[str, dict[str, Any]]
 _SAMPLES, _DIT = "sample_generator", "train_generator.dit"
 _FLOW: Changes = {"train_generator": {"kind": "dit"}, f"{_DIT}.diffusion": {"objective": "flow"}}
-_MEAN: Changes = {
+_MUON: Changes = {"train_generator.training": {"optimizer": "muon", "learning_rate": 0.004}}
+_MEAN: Changes = {  # as presets/digits-meanflow.yaml
     "train_generator": {"kind": "dit"},
-    f"{_DIT}.diffusion": {"objective": "mean_flow", "mean_flow": {"guidance": 2.0}},
+    f"{_DIT}.diffusion": {
+        "objective": "mean_flow",
+        "time_mean": -0.4,
+        "time_std": 2.0,
+        "mean_flow": {"guidance": 1.5, "power": 1.0},
+    },
     f"{_DIT}.sampling": {"guidance": 1.0},
+    **_MUON,
 }
 _VQGAN: Changes = {  # as presets/digits-ar.yaml
     "train_tokenizer": {"kind": "vqgan"},
@@ -54,12 +61,16 @@ def _calls(changes: Changes, steps: int, guidance: float) -> Changes:
     return {**changes, f"{_SAMPLES}.dit": {"steps": steps, "guidance": guidance}}
 
 
-_BY_CALLS = (("flow", _FLOW, 2.0), ("mean_flow", _MEAN, 1.0))
+_BY_CALLS = (
+    ("flow, {}", {**_FLOW, **_MUON}, 1.5),
+    ("flow, {}, unguided", {**_FLOW, **_MUON}, 1.0),
+    ("mean_flow, {}", _MEAN, 1.0),
+)
 # The number after the comma is that of the calls.
 GENERATORS: dict[str, Changes] = {
     "dit": _calls(_FLOW, 25, 2.0),
     **{
-        f"{name}, {steps}": _calls(changes, steps, scale)
+        name.format(steps): _calls(changes, steps, scale)
         for name, changes, scale in _BY_CALLS
         for steps in (1, 2, 4, 25)
     },
