@@ -128,17 +128,18 @@ def holder_file(entry: Mapping[str, Any], folder: Path = HOLDERS) -> Path | None
 def held(entry: Mapping[str, Any], folder: Path = HOLDERS) -> bool:
     """Return whether the process of an entry runs, here or on another machine; that of a plain DVC must run here."""
     path = holder_file(entry, folder)
-    return alive(int(entry["pid"])) if path is None else is_locked(path)
+    return alive(int(entry["pid"])) if path is None else is_locked(path, remove=True)
 
 
-def is_locked(path: Path) -> bool:
-    """Return whether a process keeps the file locked; else remove it."""
+def is_locked(path: Path, remove: bool = False) -> bool:
+    """Return whether a process keeps a file locked; not if there is no such file. `remove`: else remove the file."""
     with suppress(FileNotFoundError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        path.unlink(missing_ok=True)
+        if remove:
+            path.unlink(missing_ok=True)
     return False
 
 
@@ -154,11 +155,8 @@ def busy() -> set[str]:
 
 def engine_runs() -> bool:
     """Return whether an engine runs stages in this checkout."""
-    with suppress(OSError), TURN.open() as file:  # missing if no engine ever ran
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    with suppress(OSError):
+        return is_locked(TURN)  # missing if no engine ever ran
     return False
 
 

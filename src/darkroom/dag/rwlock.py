@@ -92,7 +92,7 @@ def _keep_locked(folder: Path, pid: int) -> str:
     """Create and lock a file for the lifetime of this process, and return its name. It removes those of ended ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for ended in folder.glob("[!.]*"):
-        is_locked(ended)
+        is_locked(ended, remove=True)
     name = f"{socket.gethostname()}-{pid}-{secrets.token_hex(4)}"
     temporary = folder / f".{name}"
     file = temporary.open("w")

@@ -6,19 +6,19 @@ import os
 import platform
 import secrets
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from darkroom.check.check import check, check_sources
 from darkroom.dag.lock_file import damage
-from darkroom.dag.records import HOLDERS, recorded
+from darkroom.dag.records import HOLDERS, is_locked, recorded
 from darkroom.dag.records import LOCK as LOCK_FILE
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import lookup, read_yaml
 from darkroom.terminal.numbers import bytes_of
+from darkroom.tools.compare.revisions import git as asked
 from darkroom.tools.cores import core_count
 from darkroom.tools.doctor.packages import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
@@ -36,23 +36,18 @@ def code() -> Iterator[Finding]:
         yield problem("code", f"{source.parents[4]} runs, not {here}: run in the clone, with PYTHONPATH=src.")
 
 
-def _git(*words: str) -> str:
-    """Return the output of git; "" if it fails."""
-    return subprocess.run(["git", *words], capture_output=True, text=True).stdout.strip()
-
-
 def git() -> Iterator[Finding]:
     """Check for git, a repository, and a git identity: `dvc exp` makes commits."""
     if shutil.which("git") is None:
         yield problem("git", "git is not installed, and DVC needs it.")
         return
-    if _git("rev-parse", "--show-toplevel"):
-        yield ok("git", _git("--version"))
+    if asked("rev-parse", "--show-toplevel"):
+        yield ok("git", (asked("--version") or "").strip())
     else:
         yield problem("git", "this folder is not a git clone, which DVC needs: `git init && git add . && git commit`.")
     for key in ("name", "email"):
         given = [os.environ.get(f"GIT_{role}_{key.upper()}") for role in ("AUTHOR", "COMMITTER")]
-        if not _git("config", f"user.{key}") and not all(given):
+        if not (asked("config", f"user.{key}") or "").strip() and not all(given):
             remedy = f'`git config user.{key} "…"`'
             yield problem("git identity", f"user.{key} is not set, and `dvc exp run` commits: {remedy}.")
 
@@ -151,15 +146,10 @@ def nodes(count: int, seconds: float = 60.0) -> Iterator[Finding]:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a process keeps a file locked."""
-    try:
-        with path.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
+    """Return whether a process keeps a file locked; if that is unknown, it counts as locked."""
+    with contextlib.suppress(OSError):
+        return is_locked(path)
+    return True
 
 
 def _size(folder: Path) -> str:
