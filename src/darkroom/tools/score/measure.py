@@ -174,17 +174,17 @@ class Convention:
     """The scores of a program, and how it computes them.
 
     name: name of the program.
+    text: description for the card.
     pillow: whether Inception sees images resized by Pillow, and not as in TensorFlow 1.
     splits: see `SplitsMetric`.
     subsets: whether it publishes the kernel distance of random subsets.
-    text: description for the card.
     """
 
     name: str
-    pillow: bool
-    splits: str
-    subsets: bool
     text: str
+    pillow: bool = False
+    splits: str = "random"
+    subsets: bool = False
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -193,37 +193,31 @@ class Convention:
         return (*table.FEATURE_METRICS, *table.SAMPLE_METRICS, SplitsMetric(self.splits), *subsets)
 
 
-CONVENTIONS = {
-    "darkroom": Convention("darkroom", False, "random", False, "every pair counts once, splits at random"),
-    "torch-fidelity": Convention(
+_CONVENTIONS = (
+    Convention("darkroom", "every pair counts once, splits at random"),
+    Convention(
         "torch-fidelity",
-        False,
-        "torch-fidelity",
-        True,
         "torch-fidelity's: TensorFlow 1's resize, 100 subsets of 1,000 for KID, splits as it draws them, seed 2020",
+        splits="torch-fidelity",
+        subsets=True,
     ),
-    "clean-fid": Convention(
+    Convention(
         "clean-fid",
-        True,
-        "random",
-        True,
         "clean-fid's: Pillow's bicubic resize in float32, 100 subsets of 1,000 for KID, drawn by a seed where it draws "
         "them anew",
+        pillow=True,
+        subsets=True,
     ),
-    "adm": Convention(
+    Convention(
         "adm",
-        False,
-        "in order",
-        False,
         "ADM's evaluator's: TensorFlow 1's resize, splits of 5,000 images in their order, reference statistics of the "
         ".npz where it has them, its images for precision and recall",
+        splits="in order",
     ),
-    "edm": Convention(
+    Convention(
         "edm",
-        False,
-        "random",
-        False,
         "EDM's: TensorFlow 1's resize, reference statistics `mu` and `sigma` of the .npz; it publishes FID alone",
     ),
-    "dit": Convention("dit", False, "in order", False, "DiT's: ADM's evaluator on 50,000 samples in an .npz"),
-}
+    Convention("dit", "DiT's: ADM's evaluator on 50,000 samples in an .npz", splits="in order"),
+)
+CONVENTIONS = {each.name: each for each in _CONVENTIONS}
