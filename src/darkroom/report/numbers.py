@@ -83,9 +83,9 @@ def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
     ]
 
 
-def passed_over_rows(catalog: Catalog) -> list[tuple[str, str]]:
-    """Return skipped samples that are in no list: the part and a line of text each."""
-    return [(part["name"], line) for part in catalog.parts for line in passed_over_text(part.get("passed_over", {}))]
+def passed_over_rows(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return skipped samples of the catalog's parts that are in no list: the part and a line of text each."""
+    return [(part["name"], line) for part in parts for line in passed_over_text(part.get("passed_over", {}))]
 
 
 def range_of(spread: Sequence[int]) -> str:

@@ -252,7 +252,7 @@ def render(title: str, inputs: Inputs) -> str:
         little=LITTLE,
         splits=_SPLITS,
         damage=damage_rows(inputs.catalog),
-        passed_over=passed_over_rows(inputs.catalog),
+        passed_over=passed_over_rows(inputs.catalog.parts),
         class_warnings=class_warnings(counts),
         leakage_warnings=leakage_warnings(inputs.catalog.leakage),
         most=max((sum(of[name] for of in counts.values()) for name in inputs.catalog.classes), default=0) or 1,

@@ -21,9 +21,8 @@ from darkroom.data.damage import SCHEMA, read_quarantine
 from darkroom.data.grid import evenly_spaced
 from darkroom.data.index import Index
 from darkroom.data.layout import CATALOG, CATALOG_KIND, KIND, SHARDS
-from darkroom.data.sources.walk import passed_over_text
 from darkroom.data.splits import SPLITS
-from darkroom.report.numbers import DONE
+from darkroom.report.numbers import DONE, passed_over_rows
 from darkroom.terminal.numbers import aligned, bytes_of
 from darkroom.tools import command
 from darkroom.tools.verify.verify import read_parts
@@ -187,11 +186,7 @@ def _damage(tables: Mapping[str, pa.Table], every_row: bool) -> Iterator[str]:
 
 
 def _passed_over(parts: Parts) -> Iterator[str]:
-    rows = [
-        (f"  {part['name']}", printable(line))
-        for part in parts
-        for line in passed_over_text(part.get("passed_over", {}))
-    ]
+    rows = [(f"  {part}", printable(line)) for part, line in passed_over_rows(parts)]
     if rows:
         yield "skipped and not listed:"
     yield from aligned(rows, left=(0, 1))
