@@ -2,15 +2,16 @@
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from typer import Typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from darkroom.kinds import imported
 
 _PACKAGE = Path(__file__).parent
 
@@ -42,12 +43,6 @@ def commands() -> dict[str, Command]:
     return {command.name: command for command in listed}
 
 
-def _function(place: str) -> Callable[..., Any]:
-    module, _, name = place.partition(":")
-    function: Callable[..., Any] = getattr(import_module(f"darkroom.{module}"), name)
-    return function
-
-
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -55,7 +50,7 @@ def command_line(name: str) -> Any:
     """Return a command with its arguments and options."""
     app = Typer(add_completion=False)
     command = commands()[name]
-    app.command(help=command.help, context_settings=_HELP)(_function(command.place))
+    app.command(help=command.help, context_settings=_HELP)(imported(f"darkroom.{command.place}"))
     return get_command(app)
 
 
@@ -72,7 +67,7 @@ class _Group(TyperGroup):
         """Run the command, and store its result."""
         result = super().invoke(ctx)
         body = commands()[ctx.invoked_subcommand].body
-        self.result = _function(body)(result) if body else result
+        self.result = imported(f"darkroom.{body}")(result) if body else result
 
 
 def run(words: Sequence[str]) -> Any:

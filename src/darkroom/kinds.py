@@ -7,6 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
+def imported(place: str) -> Any:
+    """Import and return the object of "MODULE:NAME"."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 class Kinds:
     """The modules of the parts of each kind.
 
@@ -41,5 +47,4 @@ class Kinds:
     def load(self, part: str, kind: str) -> Any:
         """Import and return a part of a kind; `part` is a literal, which the fingerprint of code reads."""
         assert self.has(part, kind), f"{kind} has no {part}"
-        module, _, name = self.kinds[kind][part].partition(":")
-        return getattr(importlib.import_module(f"{self.package}.{module}"), name)
+        return imported(f"{self.package}.{self.kinds[kind][part]}")

@@ -1,6 +1,5 @@
 """`darkroom check`: check that params.yaml and dvc.yaml are valid and fit each other, without torch."""
 
-import importlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from darkroom.dag.hashable import require_hashable
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS
 from darkroom.data.layout import CATALOG, CATALOG_KIND
 from darkroom.errors import DarkroomError
+from darkroom.kinds import imported
 from darkroom.models.clip.settings import fits as clip_fits
 from darkroom.models.decoder.fits import fits as decoder_fits
 from darkroom.models.evaluators.settings import fits as evaluators_fit
@@ -49,8 +49,7 @@ COMMAND = "PYTHONPATH=src python -m darkroom"
 
 def schema(stage: str) -> type[Section]:
     """Return the class that validates the parameters that dvc.yaml lists for a stage."""
-    module, name = STAGES[stage].params
-    return getattr(importlib.import_module(module), name)
+    return imported(STAGES[stage].settings)
 
 
 def whole() -> type[Section]:

@@ -23,12 +23,6 @@ class Stage:
     shares: bool = False
     networks: bool = True
 
-    @property
-    def params(self) -> tuple[str, str]:
-        """Module and name of its settings class."""
-        module, _, name = self.settings.partition(":")
-        return module, name
-
 
 STAGES = {
     "code": Stage("darkroom.params.ingest:CodeParams", networks=False),

@@ -36,7 +36,8 @@ _TRAINING: tuple[Place, ...] = tuple((f"{PACKAGE}.training.checkpoint", name) fo
 
 def roots(stage: str) -> list[Place]:
     """Return the root definitions of a stage: its body, its settings, and its runner."""
-    own = [(f"{PACKAGE}.stages.{stage}", "run"), STAGES[stage].params]
+    settings, _, name = STAGES[stage].settings.partition(":")
+    own = [(f"{PACKAGE}.stages.{stage}", "run"), (settings, name)]
     return [*own, *_RUNNER, *(_TRAINING if STAGES[stage].trains else ())]
 
 

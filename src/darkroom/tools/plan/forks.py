@@ -3,7 +3,6 @@
 Unpickling imports modules, so this module has only fast imports, and a task is a name.
 """
 
-import importlib
 import os
 import sys
 import traceback
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from darkroom.artifacts.atomic import require_writable
+from darkroom.kinds import imported
 
 Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and its arguments
 
@@ -61,9 +61,8 @@ def forks(count: int, *modules: str, load: bool = True) -> Iterator[Submit]:
 
 
 def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
-    module, _, function = task.partition(":")
     try:
-        result = getattr(importlib.import_module(module), function)(*given)
+        result = imported(task)(*given)
     except Exception as error:
         traceback.print_exc()
         result = Lost(f"ended with {type(error).__name__}: {error}")
