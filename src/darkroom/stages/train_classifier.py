@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from darkroom.models.generators.settings import ClassifierParams
-from darkroom.training.stage import Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import Job, Train, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -19,9 +19,7 @@ def run(params: ClassifierParams, train: Train | None = None) -> None:
     """Train the classifier on the generator's latents, under its noise, and write it with its averaged weights."""
     settings, opened = params.train_classifier, partial(_open, params)
     consequence = "no classifier of noisy latents is trained"
-    run_training(
-        TrainingSpec("train_classifier", settings.training, params.run, opened, params.idle, consequence), train
-    )
+    run_training("train_classifier", settings.training, params.run, opened, train, params.idle, consequence)
 
 
 def _open(params: ClassifierParams, device: torch.device) -> Job:

@@ -13,7 +13,7 @@ from darkroom.artifacts.models import CLIP as KIND
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import NO_CLIP, Params
 from darkroom.training.curves import write_curves
-from darkroom.training.stage import NOT_TRAINED, Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import NOT_TRAINED, Job, Train, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +78,7 @@ def run(params: Params, train: Train | None = None) -> None:
         _write_none()
         return
     training, opened = params.train_clip.training, partial(_open, params)
-    run_training(TrainingSpec("train_clip", training, params.run, opened), train)
+    run_training("train_clip", training, params.run, opened, train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

@@ -15,7 +15,7 @@ from darkroom.models.clip.settings import NO_CLIP
 from darkroom.models.decoder.settings import Params
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.params.section import NO_FILE
-from darkroom.training.stage import Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import Job, Train, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ def run(params: Params, name: str, train: Train | None = None) -> None:
     catalog = load_catalog(shards=None)
     idle, left_out = _idle(params.train_decoder.unets[name], [*catalog.parts]), "this U-Net is left out of the cascade"
     training, opened = params.train_decoder.training_of(name), partial(_open, params, name, catalog)
-    run_training(TrainingSpec("train_decoder", training, params.run, opened, idle, left_out, name), train)
+    run_training("train_decoder", training, params.run, opened, train, idle, left_out, name)
 
 
 def _idle(settings: UNet, parts: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ from darkroom.artifacts.models import generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.settings import DistilledParams
-from darkroom.training.stage import Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import Job, Train, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +31,7 @@ def run(params: DistilledParams, train: Train | None = None) -> None:
     """Distil the generator as sampled by `sample_generator.dit`, and write averaged weights."""
     settings, opened = params.train_distilled, partial(_open, params)
     consequence = "the generator draws with all of its calls"
-    run_training(
-        TrainingSpec("train_distilled", settings.training, params.run, opened, params.idle, consequence), train
-    )
+    run_training("train_distilled", settings.training, params.run, opened, train, params.idle, consequence)
 
 
 def _open(params: DistilledParams, device: torch.device) -> Job:

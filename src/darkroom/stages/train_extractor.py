@@ -12,13 +12,13 @@ from darkroom.models.evaluators.settings import ExtractorParams
 from darkroom.rng import derive
 from darkroom.training.data import LabelledImages
 from darkroom.training.loop import seeded
-from darkroom.training.stage import Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import Job, Train, run_training
 
 
 def run(params: ExtractorParams, train: Train | None = None) -> None:
     """Train the classifier and write it with its averaged weights."""
     settings, opened = params.train_extractor, partial(_open, params)
-    run_training(TrainingSpec("train_extractor", settings.training, params.run, opened), train)
+    run_training("train_extractor", settings.training, params.run, opened, train)
 
 
 def _open(params: ExtractorParams, device: torch.device) -> Job:

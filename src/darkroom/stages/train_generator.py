@@ -16,7 +16,7 @@ from darkroom.artifacts.models import GENERATOR
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.settings import NO_GENERATOR, Params
 from darkroom.models.kinds import GENERATORS
-from darkroom.training.stage import NOT_TRAINED, Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import NOT_TRAINED, Job, Train, run_training
 from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def run(params: Params, train: Train | None = None) -> None:
     """Train or import the generator that `kind` names, and write averaged weights, with raw ones in `raw/`."""
     settings, opened = params.train_generator, partial(_open, params)
     idle = None if settings.generates else NO_GENERATOR
-    run_training(
-        TrainingSpec("train_generator", settings.own_training, params.run, opened, idle, "no generator is trained"),
-        train,
-    )
+    run_training("train_generator", settings.own_training, params.run, opened, train, idle, "no generator is trained")
 
 
 def _open(params: Params, device: torch.device) -> Job:

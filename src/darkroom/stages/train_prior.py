@@ -11,7 +11,7 @@ from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.embeddings import EmbeddingShards, captioned_parts, no_embeddings, stored
 from darkroom.models.clip.settings import NO_CLIP
 from darkroom.models.prior.settings import Params
-from darkroom.training.stage import Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import Job, Train, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ def run(params: Params, train: Train | None = None) -> None:
     catalog = load_catalog(shards=None)
     idle, parts = _learnt_from(list(catalog.parts))
     training, opened = params.train_prior.training, partial(_open, params, catalog, parts)
-    run_training(TrainingSpec("train_prior", training, params.run, opened, idle, "no prior is trained"), train)
+    run_training("train_prior", training, params.run, opened, train, idle, "no prior is trained")
 
 
 def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from darkroom.models.evaluators.settings import SceneReaderParams
-from darkroom.training.stage import Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import Job, Train, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -30,9 +30,7 @@ def run(params: SceneReaderParams, train: Train | None = None) -> None:
     """Train the reader, and write its averaged weights and its accuracy on unseen renders."""
     settings, opened = params.train_scene_reader, partial(_open, params)
     consequence = "no scene reader is trained"
-    run_training(
-        TrainingSpec("train_scene_reader", settings.training, params.run, opened, params.idle, consequence), train
-    )
+    run_training("train_scene_reader", settings.training, params.run, opened, train, params.idle, consequence)
 
 
 def _open(params: SceneReaderParams, device: torch.device) -> Job:

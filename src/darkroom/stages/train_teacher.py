@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from darkroom.models.evaluators.settings import TeacherParams
-from darkroom.training.stage import Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import Job, Train, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -20,10 +20,7 @@ _ELSE = "choose lpips or vgg16 as `perceptual.network` of the tokenizer, which n
 def run(params: TeacherParams, train: Train | None = None) -> None:
     """Train the teacher on the tokenizer's training images, and write it with its averaged weights."""
     settings, opened = params.train_teacher, partial(_open, params)
-    run_training(
-        TrainingSpec("train_teacher", settings.training, params.run, opened, params.idle, "no teacher is trained"),
-        train,
-    )
+    run_training("train_teacher", settings.training, params.run, opened, train, params.idle, "no teacher is trained")
 
 
 def _open(params: TeacherParams, device: torch.device) -> Job:

@@ -18,7 +18,7 @@ from darkroom.training.data import Classes, Images, LabelledImages
 from darkroom.training.initial import initialise
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import IndexedDataset
-from darkroom.training.stage import NOT_TRAINED, Job, Train, TrainingSpec, run_training
+from darkroom.training.stage import NOT_TRAINED, Job, Train, run_training
 
 
 def build(
@@ -48,7 +48,7 @@ def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Modul
 def run(params: Params, train: Train | None = None) -> None:
     """Train the tokenizer that `kind` names, or import given weights; write its averaged weights."""
     training, opened = params.train_tokenizer.own_training, partial(_open, params)
-    run_training(TrainingSpec("train_tokenizer", training, params.run, opened), train)
+    run_training("train_tokenizer", training, params.run, opened, train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

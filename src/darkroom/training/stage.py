@@ -52,83 +52,67 @@ class Job:
     finish: Callable[[], object] | None = None
 
 
-@dataclass(frozen=True)
-class TrainingSpec:
-    """The specification of a training stage. `train_X` writes models/X, a manifest of the kind X, and curves/X.
+def run_training(
+    stage: str,
+    training: Training,
+    run: Run,
+    open_job: Callable[[torch.device], Job],
+    train: Train | None = None,
+    idle: str | None = None,
+    consequence: str = "",
+    item: str | None = None,
+) -> None:
+    """Train a model and write it; with several processes, the first one writes.
 
-    stage: its name.
-    training, run: the settings.
-    open: opens the inputs, given the device of the training.
-    idle: why nothing is trained; None: something is trained.
-    consequence: what follows from that, for the message.
-    item: the U-Net of a stage that runs once for each, with its own subfolders; None: it runs once.
-    """
+    The stage `train_X` writes models/X, a manifest of the kind X, and curves/X.
 
-    stage: str
-    training: Training
-    run: Run
-    open: Callable[[torch.device], Job]
-    idle: str | None = None
-    consequence: str = ""
-    item: str | None = None
-
-    @property
-    def kind(self) -> str:
-        """The kind of the model's manifest."""
-        return self.stage.removeprefix("train_")
-
-    @property
-    def out(self) -> Path:
-        """The folder of the model."""
-        return Path("models", self.kind, self.item or "")
-
-    @property
-    def curves(self) -> Path:
-        """The folder of its curves."""
-        return Path("curves", self.kind, self.item or "")
-
-
-def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
-    """Train what a stage specifies and write it; with several processes, the first one writes.
-
-    `darkroom plan` and `tune` pass another loop than `darkroom.training.loop.train`.
+    Args:
+        stage: its name.
+        training: its settings.
+        run: the section `run`.
+        open_job: opens the inputs, given the device of the training.
+        train: another loop than `darkroom.training.loop.train`, as `darkroom plan` and `tune` pass.
+        idle: why nothing is trained; None: something is trained.
+        consequence: what follows from that, for the message.
+        item: the U-Net of a stage that runs once for each, with its own subfolders; None: it runs once.
 
     Raises:
         DarkroomError: an output cannot be written, an input does not fit, the loss is not finite, out of memory.
         SystemExit: after SIGTERM or Ctrl-C, with a checkpoint written.
     """
-    for path in (spec.out, spec.curves):
+    kind = stage.removeprefix("train_")
+    out, curves = Path("models", kind, item or ""), Path("curves", kind, item or "")
+    for path in (out, curves):
         require_writable(path)
-    if spec.idle is not None:
+    if idle is not None:
         if _leads():
-            write_curves(spec.curves, [])
-            with atomic_folder(spec.out) as folder:
-                write_manifest(folder, spec.kind, trained=False, reason=spec.idle, files={})
-            print(f"{spec.idle}: {spec.consequence}")
+            write_curves(curves, [])
+            with atomic_folder(out) as folder:
+                write_manifest(folder, kind, trained=False, reason=idle, files={})
+            print(f"{idle}: {consequence}")
         return
     # Imported here: a stage that trains nothing needs no torch.
     from darkroom.device import set_up_device
     from darkroom.training.loop import train as loop
     from darkroom.training.start import OutputPaths
 
-    with open_state(spec.stage, spec.item) as folder:
-        job = spec.open(set_up_device(spec.training.threads, spec.run.device))
+    with open_state(stage, item) as folder:
+        job = open_job(set_up_device(training.threads, run.device))
         if job.recipe is None:
             if _leads():
-                write_curves(spec.curves, [])
-                _write(spec, job)
+                write_curves(curves, [])
+                _write(out, kind, job)
             return
         if job.prepare is not None and _leads():
             job.prepare(folder)
-        places = OutputPaths(folder, spec.curves, LOGS / file_name(spec.stage, spec.item))
-        state = (train or loop)(job.recipe, spec.training, spec.run, places)
-        _write(spec, job, state, folder)
+        state = (train or loop)(job.recipe, training, run, OutputPaths(folder, curves, LOGS / file_name(stage, item)))
+        _write(out, kind, job, state, folder)
 
 
-def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place: Path | None = None) -> None:
+def _write(out: Path, kind: str, job: Job, state: TrainState | None = None, place: Path | None = None) -> None:
     """Write the model with its manifest, and finish."""
     metadata = dict(job.metadata)
-    with atomic_folder(spec.out) as folder:
+    with atomic_folder(out) as folder:
         if state is None or place is None:
             for target in (folder / "raw", folder) if job.raw else (folder,):
                 metadata |= job.save(target) or {}
@@ -138,7 +122,7 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
                 with state.averaged():
                     metadata |= job.measure()
             metadata |= state.metadata()
-        write_manifest(folder, spec.kind, **metadata, files=file_hashes(folder))
+        write_manifest(folder, kind, **metadata, files=file_hashes(folder))
     if job.finish is not None:
         job.finish()
 
