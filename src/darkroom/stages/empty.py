@@ -8,12 +8,6 @@ from darkroom.artifacts.manifest import read_manifest, write_manifest
 NEAREST = Path("samples/nearest")  # the closest pairs of samples and training images
 
 
-def write_no_pairs(folder: Path, reason: str) -> None:
-    """Write empty results of the search for copies."""
-    with atomic_folder(folder) as temporary:
-        write_manifest(temporary, "nearest", images=0, reason=reason, files={})
-
-
 def write_no_samples(folder: Path, reason: str) -> None:
     """Write samples without an image."""
     with atomic_folder(folder) as temporary:
@@ -29,6 +23,7 @@ def unscored(samples: Path, metrics: Path, card: Path) -> bool:
         return False
     for path in (metrics, card):
         write_json(path, {})
-    write_no_pairs(NEAREST / samples.name, "there are no images")
+    with atomic_folder(NEAREST / samples.name) as folder:
+        write_manifest(folder, "nearest", images=0, reason="there are no images", files={})
     print(f"{samples} holds no images: no scores")
     return True
