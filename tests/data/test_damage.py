@@ -16,7 +16,7 @@ from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.data.catalog_writer import catalog_facts
-from darkroom.data.damage import CHOSEN, Reason, read_quarantine, require_few
+from darkroom.data.damage import Reason, read_quarantine, require_few
 from darkroom.data.keys import is_utf8, key_of, shown
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
@@ -31,6 +31,7 @@ from helpers import DIGITS
 from tools.verify.making import configure
 
 VALUES = read_params(DIGITS)
+CHOSEN = [Reason(name) for name in Rules.model_fields]  # reasons whose action `ingest.rules` chooses
 STRICT = dict.fromkeys((reason.value for reason in CHOSEN), "quarantine")
 ACTIONS = {reason: get_args(Rules.model_fields[reason].annotation) for reason in CHOSEN}  # what params.yaml may say
 SHARDS = Path("data/shards/mess")

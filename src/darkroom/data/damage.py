@@ -51,19 +51,6 @@ class Action(StrEnum):
     KEEP = "keep"  # stored unchanged
 
 
-# Reasons whose action is the parameter `ingest.rules.REASON`; samples with any other reason are quarantined.
-CHOSEN = (
-    Reason.TRANSPARENT,
-    Reason.ONE_PIXEL,
-    Reason.ONE_COLOUR,
-    Reason.DUPLICATE,
-    Reason.CAPTION_MISSING,
-    Reason.CAPTION_NOT_UTF8,
-    Reason.LABEL_MISSING,
-    Reason.LABEL_OUT_OF_RANGE,
-)
-
-
 class DamageError(DarkroomError):
     """A sample cannot be stored."""
 
@@ -95,8 +82,8 @@ class Listed:
 
 
 def action_of(reason: Reason, rules: Mapping[str, str]) -> Action:
-    """Return the action for a reason; `rules` is the section `ingest.rules`."""
-    return Action(rules[reason]) if reason in CHOSEN else Action.QUARANTINE
+    """Return the action for a reason, by `rules`, the section `ingest.rules`; quarantine if it has no rule there."""
+    return Action(rules.get(reason, Action.QUARANTINE))
 
 
 def counted(rows: Iterable[Listed]) -> dict[str, dict[str, int]]:
