@@ -6,6 +6,7 @@ random numbers: as easy as 1, 2, 3", 2011), from NumPy.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
@@ -50,10 +51,7 @@ def normal(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, .
 
     Shape (len(positions), *shape), float32. A position's block does not depend on the other positions.
     """
-    noise = np.empty((len(positions), *shape), dtype=np.float32)
-    for row, source in zip(noise, generators(seed, stream, positions), strict=True):
-        source.standard_normal(dtype=np.float32, out=row)
-    return noise
+    return random_numbers(seed, stream, positions, math.prod(shape), 0)[0].reshape(len(positions), *shape)
 
 
 def random_numbers(
