@@ -1,6 +1,7 @@
 """Check that a command writes to a writable folder outside the outputs of stages, which DVC hashes."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from darkroom.errors import DarkroomError
@@ -27,19 +28,19 @@ def require_no_output(option: str, target: Path) -> None:
     if not DVC.is_file():
         return
     here = os.path.relpath(target.resolve(), Path.cwd().resolve())
-    for out, stage in outputs().items():
+    for out, stage in declared(OUTPUTS).items():
         if related(here, out):
             raise DarkroomError(
                 f"{option} overlaps {out}, which the stage {stage} writes: choose another path, for example in logs/."
             )
 
 
-def outputs() -> dict[str, str]:
-    """Return the outputs of all stages, and the stage that writes each."""
-    values, dvc = read_yaml(PARAMS), read_yaml(DVC)
+def declared(kinds: Iterable[str], folder: Path = Path()) -> dict[str, str]:
+    """Return the paths of these kinds, outputs or `deps`, of all stages of a clone, and the stage of each."""
+    values, dvc = read_yaml(folder / PARAMS), read_yaml(folder / DVC)
     return {
         path: address(stage, item)
         for stage in dvc["stages"]
         for item in items(values, dvc, stage)
-        for path in paths(stage_entry(dvc, stage), OUTPUTS, scope(values, dvc, stage, item))
+        for path in paths(stage_entry(dvc, stage), kinds, scope(values, dvc, stage, item))
     }

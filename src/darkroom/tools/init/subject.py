@@ -19,9 +19,9 @@ from darkroom.data.tar_files import TAR_ENDINGS
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import SECTIONS, Folder, Hub, Part
 from darkroom.params.section import NO_FILE, PARAMS, validate
-from darkroom.params.stage import read_yaml, related
+from darkroom.params.stage import OUTPUTS, read_yaml, related
 from darkroom.tools.init.columns import IMAGES, Chosen, choose, hub_settings, tar_settings
-from darkroom.tools.places import outputs
+from darkroom.tools.places import declared
 
 SCENES = 8000  # of `shapes`, which has no end
 _NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, or webdataset tars"
@@ -91,7 +91,7 @@ def require_own(path: Path) -> None:
     """Refuse a folder that contains the repository or outputs of stages, which would be read as images."""
     here, target = Path.cwd().resolve(), path.resolve()
     inside = target.relative_to(here).as_posix() if target.is_relative_to(here) else ""
-    written = inside and (inside.split("/")[0] in _OWN or any(related(inside, output) for output in outputs()))
+    written = inside and (inside.split("/")[0] in _OWN or any(related(inside, output) for output in declared(OUTPUTS)))
     if written or here.is_relative_to(target):
         raise DarkroomError(
             f"{path} contains this repository, or stages write there: put the images into a separate folder, such as "

@@ -18,9 +18,9 @@ from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part, settings_of
 from darkroom.params.section import validate
-from darkroom.params.stage import DVC, stage_params
+from darkroom.params.stage import DVC, OUTPUTS, stage_params
 from darkroom.params.training import EvaluateGenerator, Training
-from darkroom.tools.places import outputs
+from darkroom.tools.places import declared
 
 IMAGES = 2000  # images of all parts, up to which the whole data set is used
 _PRIVATE = (".git", ".dvc", ".darkroom", ".snakemake", "logs", "build")
@@ -43,7 +43,7 @@ def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
 
     ready: parts whose shards are used unchanged.
     """
-    excluded = {Path(path) for path in outputs()} - {SHARDS / part for part in ready}
+    excluded = {Path(path) for path in declared(OUTPUTS)} - {SHARDS / part for part in ready}
     above = {parent for path in excluded for parent in path.parents}
     here = Path.cwd()
 

@@ -21,12 +21,12 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
 from darkroom.dag.history import RUNS, events
 from darkroom.dag.repo import override
-from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
+from darkroom.params.stage import DVC, OUTPUTS, read_yaml, related
 from darkroom.tools.compare.revisions import experiments
 from darkroom.tools.compare.revisions import git as asked
+from darkroom.tools.places import declared
 from darkroom.tools.sweep.points import Point
 
 SWEEPS = Path(".darkroom/sweeps")
@@ -148,14 +148,8 @@ def prepare(sweep: Sweep, cache: Path, name: str) -> Path:
 
 def _link_inputs(folder: Path) -> None:
     """Link the data and weights of this checkout that stages read, and git does not track, into a clone."""
-    params, dvc = read_yaml(folder / PARAMS), read_yaml(DVC)
-    deps, outs = set[str](), set[str]()
-    for stage in STAGES:
-        for item in items(params, dvc, stage):
-            entry, names = stage_entry(dvc, stage), scope(params, dvc, stage, item)
-            deps.update(paths(entry, ["deps"], names))
-            outs.update(paths(entry, OUTPUTS, names))
-    for dep in sorted(deps):
+    outs = declared(OUTPUTS, folder)
+    for dep in sorted(declared(["deps"], folder)):
         path = Path(dep)
         made = any(related(dep, out) for out in outs)
         if made or path.is_absolute() or not path.exists() or (folder / path).exists():
