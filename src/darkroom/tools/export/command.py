@@ -58,7 +58,9 @@ def export(out: Path, form: str, weights: str = "ema") -> str:
             sit = manifest.get("prediction", {}).get("time_units") == "sit"
             tensors = sit_from_ours(model.state_dict()) if sit else model.state_dict()
             torch.save({name: value.clone() for name, value in to_published(tensors).items()}, folder / "model.pt")
-        _write_facts(folder, manifest)
+        # The scale of the latents, the meaning of the output, and the conditions: classes, or others.
+        names = ("classes", "latent_mean", "latent_std", "latent_shape", "objective", "prediction", "images_seen")
+        _write_facts(folder, manifest, *names, "condition", "clip", "normalised", "context_length")
     return _written(out, form)
 
 
@@ -98,11 +100,9 @@ def _write_diffusers(folder: Path, model: DiT, manifest: dict[str, Any]) -> None
     write_pipeline(folder, model, manifest, tokenizer)
 
 
-def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the metadata of the weights: the scale of the latents, the meaning of the output, and the classes."""
-    names = ("classes", "latent_mean", "latent_std", "latent_shape", "objective", "prediction", "images_seen")
-    of_conditions = ("condition", "clip", "normalised", "context_length")  # other than the class
-    facts = {name: manifest[name] for name in (*names, *of_conditions) if name in manifest}
+def _write_facts(folder: Path, manifest: dict[str, Any], *names: str) -> None:
+    """Write the metadata of the weights: those of these entries that the manifest has."""
+    facts = {name: manifest[name] for name in names if name in manifest}
     (folder / "darkroom.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -131,7 +131,5 @@ def export_tokenizer(out: Path, form: str) -> str:
             torch.save(model.original(), folder / "vae.pt")
         else:
             model.save_pretrained(folder)
-        names = ("tokenizer_kind", "image_shape", "latent_shape", "images_seen")
-        facts = {name: manifest[name] for name in names if name in manifest}
-        (folder / "darkroom.json").write_text(json.dumps(facts, indent=2) + "\n")
+        _write_facts(folder, manifest, "tokenizer_kind", "image_shape", "latent_shape", "images_seen")
     return _written(out, form)
