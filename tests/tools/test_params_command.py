@@ -13,9 +13,8 @@ from darkroom.cli import main
 from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, read_yaml, stage_entry
+from darkroom.params.stage import DVC, leaves, read_yaml, stage_entry
 from darkroom.params.training import SharedTraining, Training
-from darkroom.tools.editing import leaves
 from darkroom.tools.params import ENTRY, REQUIRED, keys, page, params
 from helpers import DIGITS
 

@@ -59,6 +59,15 @@ def lookup(values: Mapping[str, Any], key: str) -> Any:
     return value
 
 
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and value of each leaf of nested mappings."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
 def resolve(text: str, values: Mapping[str, Any]) -> str:
     """Return `text` with every `${key}` replaced by its value, as DVC does."""
     return _TEMPLATE.sub(lambda match: str(lookup(values, match[1].strip())), text)

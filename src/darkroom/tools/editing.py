@@ -5,7 +5,7 @@ The style is that of DVC: one key per line, one list item per line, null as an e
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from io import StringIO
 from typing import Any
@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, put, read_yaml, stage_entry
+from darkroom.params.stage import leaves as leaves  # for darkroom.tools.sample
 from darkroom.params.yaml_text import parse_yaml
 
 DEFAULT_VALUE = object()  # of a key that is not in params.yaml
@@ -24,15 +25,6 @@ _VALUE = r"(?: +(?:\"(?:\\.|[^\"])*\"|'(?:''|[^'])*'|[^\s#]\S*))*"
 _TEMPLATE = re.compile(r"\$\{[^}]*\}")
 
 Path = tuple[str, ...]
-
-
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and value of each leaf of nested mappings."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def value_of(values: Any, key: str) -> Any:

@@ -15,11 +15,11 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import read_yaml
+from darkroom.params.stage import leaves, read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools import command, nearest
 from darkroom.tools.cores import this_machine
-from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
+from darkroom.tools.editing import DEFAULT_VALUE, laid_over, shown, value_of
 
 PRESETS = Path("presets")
 DEFAULT = "shapes"  # the committed params.yaml

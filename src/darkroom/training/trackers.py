@@ -5,7 +5,7 @@
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from PIL import Image
 from darkroom.data.grid import opaque
 from darkroom.data.images import to_array, to_pil
 from darkroom.errors import DarkroomError
+from darkroom.params.stage import leaves
 from darkroom.training.curves import Record
 
 _BINS = 512  # maximum bins of a histogram in Weights & Biases
@@ -71,7 +72,8 @@ def log_parameters(accelerator: Accelerator, parameters: Mapping[str, Any]) -> N
 
     TensorBoard shows them in the run `WORK/hyperparameters`; lists and null are written as JSON.
     """
-    values = dict(_flat(parameters))
+    plain = bool | int | float | str
+    values = {name: each if isinstance(each, plain) else json.dumps(each) for name, each in leaves(parameters)}
     if not values:
         return
 
@@ -82,14 +84,6 @@ def log_parameters(accelerator: Accelerator, parameters: Mapping[str, Any]) -> N
             tracker.store_init_configuration(values)
 
     _each(accelerator, write)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | float | str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
 def log_model(accelerator: Accelerator, stage: str, weights: Path) -> None:

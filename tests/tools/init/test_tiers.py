@@ -10,9 +10,8 @@ import yaml
 from darkroom.check.check import check, completed
 from darkroom.dag.stages import STAGES
 from darkroom.models.generators.dit.settings import Model
-from darkroom.params.stage import DVC, items, lookup, read_yaml, resolve, scope, spread_over, stage_entry
+from darkroom.params.stage import DVC, items, leaves, lookup, read_yaml, resolve, scope, spread_over, stage_entry
 from darkroom.tools.cores import Machine
-from darkroom.tools.editing import leaves
 from darkroom.tools.init.proposal import TIERS, InitOptions, propose, trainings
 from darkroom.tools.init.writing import text_of
 from tools.init.conftest import Pictures, classes

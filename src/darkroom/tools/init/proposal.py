@@ -17,9 +17,10 @@ from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.models.tokenizers.settings import TokenizerTraining
 from darkroom.params.ingest import Ingest
 from darkroom.params.section import NO_FILE
+from darkroom.params.stage import leaves
 from darkroom.params.training import Training
 from darkroom.tools.cores import Machine
-from darkroom.tools.editing import DEFAULT_VALUE, leaves
+from darkroom.tools.editing import DEFAULT_VALUE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.writing import Choice
 
