@@ -52,7 +52,7 @@ class Saver:
         waited = time.monotonic() - self._at
         if waited < self.interval:
             return False
-        return not self._busy() or waited >= self._run.max_lost_seconds
+        return not _is_running(self._thread) or waited >= self._run.max_lost_seconds
 
     def save(self, images: int, groups: Mapping[str, Tensors], metadata: Mapping[str, Any], wait: bool) -> None:
         """Write a checkpoint: in the background, or at once if `wait` is true.
@@ -77,24 +77,20 @@ class Saver:
             self.finish(raises=wait)
             self._cost = time.monotonic() - began
 
-    def _busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
     def _write(
         self, images: int, groups: dict[str, Tensors], metadata: dict[str, Any], needed: int, stall: float
     ) -> None:
         began, worked = time.monotonic(), time.thread_time()
         try:
             require_disk(self._state, needed, "a checkpoint")
-            copying = self._copying is not None and self._copying.is_alive()
-            protected = self._protected if copying else None
+            protected = self._protected if _is_running(self._copying) else None
             folder = checkpoint.save(self._state, images, groups, metadata, self._run.keep, protected)
         except BaseException as error:
             self._error = error
             return
         self._written = time.monotonic() - began
         self._cost = stall + time.thread_time() - worked
-        if self._after is not None and (self._copying is None or not self._copying.is_alive()):
+        if self._after is not None and not _is_running(self._copying):
             self._protected = folder  # a slow place gets fewer checkpoints, and delays nothing
             self._copying = threading.Thread(target=self._copy, args=(folder, self._after), daemon=True)
             self._copying.start()
@@ -141,3 +137,7 @@ class Saver:
             f"training goes on and tries again; older checkpoints stay in {self._state}."
         )
         self.saved = -1
+
+
+def _is_running(thread: threading.Thread | None) -> bool:
+    return thread is not None and thread.is_alive()
