@@ -1,6 +1,5 @@
 """`darkroom why STAGE`: show which parameter, input or function made a stage stale."""
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from darkroom.dag.repo import RUNNING, Status, observe
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, differences, lookup, paths, read_yaml, scope, stage_entry
-from darkroom.tools import command
+from darkroom.tools import command, nearest
 
 _DEPS = {"new": "is a new dependency", "deleted": "is missing", "modified": "has changed"}
 _OUTS = {"deleted": "is missing", "modified": "is not what the stage wrote", "not in cache": "is not in DVC's cache"}
@@ -35,8 +34,7 @@ def why(
     status = observe()
     chosen = [each for each in status.stages if name in (each, each.partition("@")[0])]
     if not chosen:
-        near = difflib.get_close_matches(name, status.stages, n=1)
-        raise DarkroomError(f"there is no stage `{name}`" + (f"; did you mean `{near[0]}`?" if near else "."))
+        raise DarkroomError(f"there is no stage `{name}`: {nearest(name, list(status.stages))}")
     for each in chosen:
         above = status.needs(each) & status.changed.keys() - {each}
         if status.runs(each):
