@@ -68,13 +68,10 @@ def locate(folder: Path, modules: Iterable[str]) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     names = list(modules)
     for name in names:
-        path = weights_in(folder / name)
-        if path is None and (folder / f"{name}.safetensors").is_file():
-            path = folder / f"{name}.safetensors"
-        if path is not None:
+        path = weights_in(folder / name) or folder / f"{name}.safetensors"
+        if path.is_file():
             paths[name] = path
-    top = weights_in(folder)
-    if top is not None:
+    if (top := weights_in(folder)) is not None:
         paths.setdefault(names[0], top)
     if not paths:
         raise DarkroomError(

@@ -130,7 +130,10 @@ def sample_stage(
     `below` are the images to enlarge, of any size, if it enlarges; all noise follows from the seed.
     """
     config, objective, guidance = stage.network.config, stage.objective, Guidance.of(settings)
-    noise = partial(_noise, stage, request.numbers, seed, device)
+
+    def noise(purpose: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{purpose}", request.numbers, shape)).to(device)
+
     conditions = _conditions(stage, settings, request, below, noise, device)
     threshold: Threshold | None = None
     if stage.bounded and settings.threshold == "dynamic":
@@ -146,13 +149,6 @@ def sample_stage(
         mask = (mask == 1).float()  # partly known pixels count as unknown
         return inpaint(denoise, x, objective, settings, known, mask, resamples=request.resamples, generators=generators)
     return sample(denoise, x, objective, settings, generators)
-
-
-def _noise(
-    stage: CascadeStage, numbers: Sequence[int], seed: int, device: torch.device, purpose: str, shape: tuple[int, ...]
-) -> Tensor:
-    """Return the standard normal numbers of one purpose, float32 (N, *shape)."""
-    return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{purpose}", numbers, shape)).to(device)
 
 
 def _conditions(

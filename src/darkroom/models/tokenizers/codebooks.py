@@ -245,8 +245,7 @@ class AveragedCodebook(Quantiser):
         self.measured.fill_(True)
         mean, deviation = self._statistics("codebook")
         batch_mean, batch_deviation = self._statistics("batch")
-        channels = (value[:, None, None] for value in (batch_mean, deviation / batch_deviation, mean))
-        shift, scale, back = channels
+        shift, scale, back = (value[:, None, None] for value in (batch_mean, deviation / batch_deviation, mean))
         return (latents - shift) * scale + back
 
 
