@@ -17,8 +17,8 @@ from darkroom.models.decoder.opening import DecoderData
 from darkroom.models.decoder.opening import config_of as unet_config
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
-from darkroom.models.generators.classifier import Classifier, ClassifierConfig
 from darkroom.models.generators.conditions import NOTHING, START, ConditionSource, asked_classes, balanced, condition_of
+from darkroom.models.generators.dit.classifier import Classifier, ClassifierConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.generators.kind_settings import READ

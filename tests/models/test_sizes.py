@@ -6,7 +6,7 @@ import torch
 
 from darkroom.models.decoder.network import Conditions
 from darkroom.models.evaluators.scene_reader import SceneReader
-from darkroom.models.generators.classifier import Classifier, ClassifierConfig
+from darkroom.models.generators.dit.classifier import Classifier, ClassifierConfig
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.dvae.recipe import DVAERecipe

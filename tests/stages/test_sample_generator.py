@@ -19,7 +19,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.diffusion.flow import Flow
 from darkroom.errors import DarkroomError
 from darkroom.models.generators import load, sampler
-from darkroom.models.generators.classifier import Classifier, ClassifierConfig
+from darkroom.models.generators.dit.classifier import Classifier, ClassifierConfig
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser

@@ -13,7 +13,7 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.latents import LatentShards
 from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.classifier import Classifier, ClassifierConfig, ClassifierRecipe
+from darkroom.models.generators.dit.classifier import Classifier, ClassifierConfig, ClassifierRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion
 from darkroom.models.generators.settings import ClassifierParams
 from darkroom.params.section import validate

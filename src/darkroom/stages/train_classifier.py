@@ -26,8 +26,9 @@ def _open(params: ClassifierParams, device: torch.device) -> Job:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
     from darkroom.diffusion.scalers import LatentScaler
-    from darkroom.models.generators.classifier import Classifier, ClassifierConfig, ClassifierRecipe
-    from darkroom.models.generators.data import LabelledLatents, scale_of
+    from darkroom.models.generators.data import LabelledLatents
+    from darkroom.models.generators.dit.classifier import Classifier, ClassifierConfig, ClassifierRecipe
+    from darkroom.models.generators.dit.recipe import scale_of
     from darkroom.rng import derive
     from darkroom.training.loop import seeded
 

@@ -39,7 +39,7 @@ def _open(params: DistilledParams, device: torch.device) -> Job:
     from darkroom.data.latents import LatentShards
     from darkroom.diffusion.flow import Flow
     from darkroom.models.generators.data import GeneratorData
-    from darkroom.models.generators.distilled import DistilledRecipe
+    from darkroom.models.generators.dit.distilled import DistilledRecipe
     from darkroom.models.generators.dit.sample import DiTSampler
     from darkroom.models.generators.load import open_generator
 

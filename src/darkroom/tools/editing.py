@@ -15,7 +15,6 @@ from ruamel.yaml import YAML
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, put, read_yaml, stage_entry
-from darkroom.params.stage import leaves as leaves  # for darkroom.tools.sample
 from darkroom.params.yaml_text import parse_yaml
 
 DEFAULT_VALUE = object()  # of a key that is not in params.yaml

@@ -215,7 +215,7 @@ BESIDE = {f"score_{name}" for name in ("generator", "tokenizer_samples", "decode
     [
         (["models/generators/dit/network.py"], "kl", DIT),
         (["models/generators/dit/recipe.py"], "kl", {"train_generator"}),
-        (["models/generators/distilled.py"], "kl", {"train_distilled"}),
+        (["models/generators/dit/distilled.py"], "kl", {"train_distilled"}),
         (["models/tokenizers/kl/recipe.py"], "kl", {"train_tokenizer"}),
         (["models/tokenizers/kl/network.py"], "kl", TOKENIZER),
         (["models/tokenizers/kl/network.py"], "pretrained", TOKENIZER),

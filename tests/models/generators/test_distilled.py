@@ -25,8 +25,8 @@ from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.types import Denoised
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.conditions import NOTHING, Captioned, Embedded, asked_classes, balanced, rows_of
-from darkroom.models.generators.distilled import DistilledRecipe, through
 from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.distilled import DistilledRecipe, through
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import DiTGenerated

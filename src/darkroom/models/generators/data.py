@@ -17,7 +17,6 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import to_device
 from darkroom.models.generators.captions import Captions, asked_captions
 from darkroom.models.generators.conditions import NOTHING, ConditionSource, asked_classes, asked_stored, balanced
-from darkroom.models.generators.dit.settings import DiTDiffusion
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.training.data import Positions, StoredLatents, label_numbers
@@ -206,12 +205,3 @@ def by_time(name: str, values: Tensor, time: Tensor) -> dict[str, Tensor]:
         f"{name}_time_{100 * low:.0f}_{100 * high:.0f}": values[(time >= low) & ((time < high) | (high == 1))]
         for low, high in pairwise(edges)
     }
-
-
-def scale_of(diffusion: DiTDiffusion, latents: LatentShards) -> tuple[list[float], list[float]]:
-    """Return mean and deviation by which a generator normalises latents, (C,) each."""
-    mean, std = diffusion.scale(*latents.statistics)
-    if diffusion.normalise == "principal":
-        widest = latents.principal_deviation()
-        std = [each * widest for each in std]
-    return mean, std

@@ -131,7 +131,7 @@ def _open_guide(folder: Path, tokenizer: Tokenizer) -> nn.Module:
 
 def _open_classifier(folder: Path) -> nn.Module:
     """Return a classifier of noisy latents; its weights need no gradient."""
-    from darkroom.models.generators.classifier import Classifier
+    from darkroom.models.generators.dit.classifier import Classifier
 
     open_artifact(folder, CLASSIFIER)
     return Classifier.from_pretrained(folder).requires_grad_(False)

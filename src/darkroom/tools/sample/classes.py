@@ -18,8 +18,7 @@ from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.run import Run
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import read_yaml
-from darkroom.tools.editing import leaves
+from darkroom.params.stage import leaves, read_yaml
 from darkroom.tools.sample.hole import Hole
 from darkroom.training.state import UNTRAINED
 

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from darkroom.data.latents import LatentShards
 from darkroom.device import to_device
 from darkroom.diffusion.mean_flow import MeanFlow
 from darkroom.diffusion.objectives import objective_of
@@ -24,7 +25,7 @@ from darkroom.models.generators.conditions import (
     nulled,
     rows_of,
 )
-from darkroom.models.generators.data import GeneratorData, by_time, drawn_latents, scale_of
+from darkroom.models.generators.data import GeneratorData, by_time, drawn_latents
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
@@ -230,3 +231,12 @@ def config_of(
         caption_shape=caption_shape,
         two_times=settings.diffusion.objective == "mean_flow",
     )
+
+
+def scale_of(diffusion: DiTDiffusion, latents: LatentShards) -> tuple[list[float], list[float]]:
+    """Return mean and deviation by which a generator normalises latents, (C,) each."""
+    mean, std = diffusion.scale(*latents.statistics)
+    if diffusion.normalise == "principal":
+        widest = latents.principal_deviation()
+        std = [each * widest for each in std]
+    return mean, std

@@ -15,8 +15,8 @@ from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.types import Denoise, LogProbability, Objective
-from darkroom.models.generators.classifier import Classifier
 from darkroom.models.generators.conditions import Condition, with_null
+from darkroom.models.generators.dit.classifier import Classifier
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.tokenizers.protocol import Tokenizer
