@@ -19,8 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 52_360,
-    "lines of code": 33_700,
+    "lines of src": 52_350,
+    "lines of code": 33_695,
     "files": 408,
     "lines of the longest file": 400,
     "import cycles": 0,

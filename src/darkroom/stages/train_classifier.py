@@ -28,7 +28,6 @@ def _open(params: ClassifierParams, device: torch.device) -> Job:
     from darkroom.diffusion.scalers import LatentScaler
     from darkroom.models.generators.data import LabelledLatents
     from darkroom.models.generators.dit.classifier import Classifier, ClassifierConfig, ClassifierRecipe
-    from darkroom.models.generators.dit.recipe import scale_of
     from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
@@ -38,7 +37,7 @@ def _open(params: ClassifierParams, device: torch.device) -> Job:
     latents = shards[0]
     catalog.require_parts(latents.sources)
     diffusion = params.train_generator.dit.diffusion
-    mean, std = scale_of(diffusion, latents)
+    mean, std = diffusion.scale(*latents.statistics, latents.principal_deviation)
     channels, size, _ = latents.shape
     classes = list(catalog.classes)
     with seeded(derive(seed, "classifier/weights")):

@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.data.latents import LatentShards
 from darkroom.device import to_device
 from darkroom.diffusion.mean_flow import MeanFlow
 from darkroom.diffusion.objectives import objective_of
@@ -95,7 +94,7 @@ class DiTRecipe(GeneratorRecipe):
         cls, settings: Settings, training: Training, data: GeneratorData, evaluation: Evaluation | None
     ) -> "DiTRecipe":
         """Return the recipe with its untrained network."""
-        mean, std = scale_of(settings.diffusion, data.latents)
+        mean, std = settings.diffusion.scale(*data.latents.statistics, data.latents.principal_deviation)
         channels, size, _ = data.tokenizer.latent_shape
         stored, names = data.embeddings, READ.get(settings.condition, ())
         config = config_of(
@@ -231,12 +230,3 @@ def config_of(
         caption_shape=caption_shape,
         two_times=settings.diffusion.objective == "mean_flow",
     )
-
-
-def scale_of(diffusion: DiTDiffusion, latents: LatentShards) -> tuple[list[float], list[float]]:
-    """Return mean and deviation by which a generator normalises latents, (C,) each."""
-    mean, std = diffusion.scale(*latents.statistics)
-    if diffusion.normalise == "principal":
-        widest = latents.principal_deviation()
-        std = [each * widest for each in std]
-    return mean, std

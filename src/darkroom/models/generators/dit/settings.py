@@ -1,6 +1,6 @@
 """The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -75,14 +75,17 @@ class DiTDiffusion(Diffusion):
 
     READ_WITH = {"latent_scale": ("normalise", "fixed"), **READ_WITH_OBJECTIVE}
 
-    def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
+    def scale(
+        self, mean: Sequence[float], std: Sequence[float], widest: Callable[[], float] = lambda: 1.0
+    ) -> tuple[list[float], list[float]]:
         """Return mean and deviation by which latents are normalised, from those of the latents, (C,) each.
 
-        `principal` scales the deviation further, by the correlation of the channels: see `scale_of`.
+        `widest` returns the factor of `principal`, the largest deviation of the correlated channels.
         """
         if self.normalise == "fixed":
             return [0.0] * len(mean), [1 / self.latent_scale] * len(std)
-        return list(mean), list(std)
+        factor = widest() if self.normalise == "principal" else 1.0
+        return list(mean), [each * factor for each in std]
 
 
 class DiTSampling(Sampling):
