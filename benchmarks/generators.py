@@ -29,13 +29,13 @@ Changes = dict[str, dict[str, Any]]
 _SAMPLES, _DIT = "sample_generator", "train_generator.dit"
 _FLOW: Changes = {"train_generator": {"kind": "dit"}, f"{_DIT}.diffusion": {"objective": "flow"}}
 _MUON: Changes = {"train_generator.training": {"optimizer": "muon", "learning_rate": 0.004}}
-_MEAN: Changes = {  # as presets/digits-meanflow.yaml
+_MEAN: Changes = {  # as presets/digits-meanflow.yaml, with the guidance of longer trainings
     "train_generator": {"kind": "dit"},
     f"{_DIT}.diffusion": {
         "objective": "mean_flow",
         "time_mean": -0.4,
         "time_std": 2.0,
-        "mean_flow": {"guidance": 1.5, "power": 1.0},
+        "mean_flow": {"guidance": 1.25, "power": 1.0},
     },
     f"{_DIT}.sampling": {"guidance": 1.0},
     **_MUON,
