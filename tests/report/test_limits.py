@@ -30,7 +30,7 @@ LOSSES = {"train": [(4, 1.0)], "val": [(4, 1.1)]}
 def training(name, judged, train=LOSSES["train"], val=LOSSES["val"]):
     judge = "eval/fd_debiased" if name == "generator" else "val/loss"
     curves = [Curve(tuple(points)) for points in (train, val, judged)]
-    return Training(name, *curves[:2], Curve(), Curve(), {}, {}, judge, curves[2], Curve())
+    return Training(name, *curves[:2], Curve(), Curve(), Curve(), {}, {}, judge, curves[2], Curve())
 
 
 @pytest.mark.parametrize(
